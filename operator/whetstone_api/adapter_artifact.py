@@ -1,0 +1,105 @@
+"""Format of a published adapter: a folder that PEFT and vLLM read, plus three files of ours.
+
+    adapter_config.json, adapter_model.safetensors   identity: the content digest covers these
+    probe.json                                       how the adapter changes the base's output (`Probe`)
+    lineage.json                                     where it came from (`Lineage`)
+    manifest.json                                    sizes and checksums of all other files (`Manifest`)
+
+The folder appears at its place by one rename, so a place holds either nothing or a whole artifact.
+"""
+
+from pydantic import Field
+
+from whetstone_api.wire import WireModel
+
+MANIFEST_FILE = "manifest.json"
+PROBE_FILE = "probe.json"
+LINEAGE_FILE = "lineage.json"
+CONFIG_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
+IDENTITY_FILES = (CONFIG_FILE, WEIGHTS_FILE)
+"""The files that the content digest covers: what an engine reads."""
+
+
+class FileEntry(WireModel):
+    """One file of an artifact."""
+
+    sha256: str
+    """Checksum in hex."""
+    size: int
+    """Bytes."""
+
+
+class Manifest(WireModel):
+    """What the folder holds."""
+
+    digest: str
+    """Content digest over `IDENTITY_FILES`."""
+    files: dict[str, FileEntry]
+    """Every file but the manifest itself, by relative path."""
+
+
+class ProbeCase(WireModel):
+    """One fixed conversation with the log-probabilities of its answer."""
+
+    token_ids: list[int]
+    """The whole sequence: prompt and answer."""
+    answer_start: int
+    """Index of the answer's first token."""
+    base_logprobs: list[float]
+    """Natural log-probability of each answer token under the base model."""
+    adapter_logprobs: list[float]
+    """The same under base plus adapter."""
+
+
+class Probe(WireModel):
+    """The recorded effect of an adapter, and how exact the record is."""
+
+    base_fingerprint: str
+    """Fingerprint of the base model's folder."""
+    dtype: str
+    """Precision of the measurement: float32, bfloat16 or float16."""
+    noise: float
+    """Largest absolute difference per token between two measurements of the same thing."""
+    cases: list[ProbeCase]
+    """The conversations."""
+
+
+class BaseIdentity(WireModel):
+    """The base model of an adapter."""
+
+    source: str
+    """URI of the model's folder."""
+    fingerprint: str
+    """Fingerprint of the folder (`whetstone_artifacts.fingerprint`)."""
+
+
+class DatasetIdentity(WireModel):
+    """A dataset as it was read."""
+
+    name: str
+    digest: str
+    """SHA-256 of the file, `sha256:…`."""
+    rows: int
+
+
+class Lineage(WireModel):
+    """Where an adapter came from."""
+
+    recipe_digest: str
+    """Digest of `recipe`."""
+    recipe: dict[str, object]
+    """What was asked: method, base fingerprint, data digests, LoRA, hyperparameters, seed."""
+    base: BaseIdentity
+    datasets: list[DatasetIdentity]
+    task_digests: list[str] = Field(default_factory=list)
+    """Digests of the tasks that the training rows came from, where the rows say so (field `task`)."""
+    object_uid: str
+    object_name: str
+    namespace: str
+    metrics: dict[str, str] = Field(default_factory=dict)
+    """Final figures as decimals."""
+    versions: dict[str, str] = Field(default_factory=dict)
+    """Versions of trl, peft, transformers, torch and whetstone."""
+    published_at: str
+    """RFC 3339."""

@@ -1,0 +1,77 @@
+"""Configuration of our Jobs: the operator writes it into a ConfigMap, the pod reads it at `CONFIG_PATH`.
+
+All places are paths inside the container; the operator has resolved references and mounted what they need.
+"""
+
+from pydantic import Field
+
+from whetstone_api.benchmarkrun import AgentSpec, HarborSuite, SamplingSpec
+from whetstone_api.loratrainingjob import CheckpointSpec, Hyperparameters, LoraSpec
+from whetstone_api.wire import WireModel
+
+EXIT_USER_ERROR = 65
+"""The input is wrong (`EX_DATAERR` of sysexits.h): the Job fails at once and is not retried."""
+
+
+class ObjectIdentity(WireModel):
+    """The object that a Job works for."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class DatasetFile(WireModel):
+    """A dataset as a file."""
+
+    name: str
+    path: str
+    field: str
+    """Where the user named it, for messages: `spec.datasets[0].source.uri (pvc://data/train.jsonl)`."""
+
+
+class TrainingConfig(WireModel):
+    """What `whetstone_trainer prepare` and `whetstone_trainer train` read."""
+
+    object: ObjectIdentity
+    report_url: str
+    """Operator's endpoint for this object's reports."""
+    base_model_path: str
+    base_model_source: str
+    """URI of the base model, for lineage and `base_model_name_or_path`."""
+    datasets: list[DatasetFile]
+    lora: LoraSpec
+    hyperparameters: Hyperparameters
+    checkpoint: CheckpointSpec
+    workspace_path: str
+    """Folder of this object in the workspace claim: prepared data in `prepared/`, checkpoints in `checkpoints/`."""
+    output_path: str
+    output_uri: str
+
+
+class BenchmarkConfig(WireModel):
+    """What `whetstone_agent` reads."""
+
+    object: ObjectIdentity
+    report_url: str
+    server_url: str
+    """Base URL of the OpenAI-compatible API, ending in `/v1`."""
+    served_name: str
+    """Version to ask for: `name--<8 hex>`, or the base's served name."""
+    adapter: str | None = None
+    """Adapter's name; absent for the base."""
+    adapter_digest: str | None = None
+    adapter_task_digests: list[str] = Field(default_factory=list)
+    """Digests of the tasks in the adapter's training data, where known."""
+    suite: HarborSuite
+    dataset_path: str
+    agent: AgentSpec
+    sampling: SamplingSpec
+    attempts: int
+    concurrency: int
+    output_path: str
+    output_uri: str
+    baseline_name: str | None = None
+    baseline_path: str | None = None
+    """Folder of the baseline's results."""

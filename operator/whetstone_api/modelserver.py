@@ -1,0 +1,301 @@
+"""ModelServer: a vLLM server with hot LoRA adapters and stable aliases."""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from whetstone_api.schema import (
+    ApiModel,
+    LocalRef,
+    PrinterColumn,
+    Resource,
+    Resources,
+    Rule,
+    ServedName,
+    Status,
+    VolumeName,
+    condition_column,
+)
+from whetstone_api.source import PinnedSource, Source
+
+
+class ModelSpec(ApiModel):
+    """The base model."""
+
+    source: Source
+    """Where the model's folder lies (`config.json`, safetensors, tokenizer)."""
+    served_name: ServedName
+    """The name that clients use for the base model."""
+
+
+class Dtype(StrEnum):
+    """Precision of the engine."""
+
+    AUTO = "Auto"
+    FLOAT32 = "Float32"
+    BFLOAT16 = "BFloat16"
+    FLOAT16 = "Float16"
+
+
+class EngineSpec(ApiModel):
+    """The vLLM engine."""
+
+    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    """Engine image; the operator's default (stock vLLM) when absent."""
+    dtype: Dtype = Dtype.AUTO
+    """Precision: Auto takes the checkpoint's. On CPUs use Float32."""
+    max_model_length: Annotated[int, Field(ge=16, le=4194304)] | None = None
+    """Longest context in tokens; the model's own limit when absent."""
+    extra_args: Annotated[list[Annotated[str, Field(max_length=512)]], Field(max_length=64)] | None = None
+    """Further arguments of `vllm serve`, as they are."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule=(
+                "!has(self.extraArgs) || !self.extraArgs.exists(a, a.matches("
+                "'^--(model|served-model-name|host|port|api-key|middleware|api-server-count|enable-lora|lora-modules"
+                "|max-loras|max-lora-rank|max-model-len|dtype|root-path|ssl-[a-z-]+|config)(=.*)?$'))"
+            ),
+            message=(
+                "extraArgs must not set what Whetstone sets itself (model, names, host, port, api-key, middleware, LoRA,"
+                " dtype, max-model-len, ssl, config); use the fields of the spec"
+            ),
+        ),
+    )
+
+
+class AdapterStore(ApiModel):
+    """A volume that adapters may come from."""
+
+    name: VolumeName
+    """Name of the store."""
+    claim_name: Annotated[str, Field(min_length=1, max_length=253)]
+    """Persistent volume claim that holds adapters; mounted read-only at start."""
+
+
+class AdapterSpec(ApiModel):
+    """An adapter to serve."""
+
+    name: ServedName
+    """The name that clients use; it serves the adapter's current version."""
+    source: PinnedSource | None = None
+    """The adapter's folder."""
+    training_job_ref: LocalRef | None = None
+    """The LoRATrainingJob that publishes it."""
+    required: bool = False
+    """Whether a new pod waits for this adapter before it becomes Ready."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="has(self.source) != has(self.trainingJobRef)",
+            message="give exactly one of source and trainingJobRef",
+        ),
+    )
+
+
+class AdapterCapacity(ApiModel):
+    """What the engine reserves for adapters."""
+
+    max_loras: Annotated[int, Field(ge=1, le=64)] = 4
+    """Adapters in one batch."""
+    max_rank: int = Field(default=16, json_schema_extra={"enum": [1, 8, 16, 32, 64, 128, 256, 320, 512]})
+    """Highest rank that can be loaded; memory is reserved for it."""
+
+
+class AliasTarget(ApiModel):
+    """What an alias serves."""
+
+    adapter: ServedName
+    """Name of an adapter of this server, or the base's served name."""
+
+
+class BenchmarkSelector(ApiModel):
+    """A label selector over BenchmarkRuns of the namespace."""
+
+    match_labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(min_length=1, max_length=16)]
+    """Labels that a run must carry, all of them."""
+
+
+class PromotionSpec(ApiModel):
+    """What counts as evidence for a promotion."""
+
+    benchmark_selector: BenchmarkSelector
+    """Which BenchmarkRuns count."""
+    minimum_tasks: Annotated[int, Field(ge=1, le=100000)] = 1
+    """Fewest scored tasks of a run that may move the alias."""
+
+
+class AliasSpec(ApiModel):
+    """A stable name for clients."""
+
+    name: ServedName
+    """The name that clients use."""
+    targets: Annotated[list[AliasTarget], Field(min_length=1, max_length=1)] | None = None
+    """A fixed target."""
+    promotion: PromotionSpec | None = None
+    """Serves the base until a BenchmarkRun has shown an adapter to be better."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(rule="has(self.targets) != has(self.promotion)", message="give exactly one of targets and promotion"),
+    )
+
+
+class StartupSpec(ApiModel):
+    """How long a start may take."""
+
+    timeout_seconds: Annotated[int, Field(ge=30, le=86400)] = 1800
+    """Seconds until an engine that is not healthy is restarted and the server told StartupTimeout."""
+
+
+class ModelServerSpec(ApiModel):
+    """What to serve."""
+
+    model: ModelSpec
+    """The base model."""
+    engine: EngineSpec = EngineSpec()
+    """The engine that serves it."""
+    replicas: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """Wanted pods; 1 when absent."""
+    resources: Resources | None = None
+    """Resources of the engine's container."""
+    adapter_stores: Annotated[list[AdapterStore], Field(max_length=16)] | None = Field(
+        default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    )
+    """Volumes that adapters come from; adapters load only from these."""
+    adapters: Annotated[list[AdapterSpec], Field(max_length=64)] | None = Field(
+        default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    )
+    """Adapters to load, hot."""
+    adapter_capacity: AdapterCapacity = AdapterCapacity()
+    """What the engine reserves for adapters; a change restarts it."""
+    aliases: Annotated[list[AliasSpec], Field(max_length=32)] | None = Field(
+        default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    )
+    """Stable names for clients."""
+    startup: StartupSpec = StartupSpec()
+    """How long a start may take."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="self.model.servedName == oldSelf.model.servedName",
+            message="model.servedName is immutable; create another ModelServer for another name",
+        ),
+        Rule(
+            rule="!has(self.adapters) || self.adapters.all(a, a.name != self.model.servedName)",
+            message="an adapter must not have the base's servedName; rename the adapter",
+        ),
+        Rule(
+            rule="!has(self.aliases) || self.aliases.all(a, a.name != self.model.servedName)",
+            message="an alias must not have the base's servedName; rename the alias",
+        ),
+        Rule(
+            rule=(
+                "!has(self.aliases) || !has(self.adapters) ||"
+                " self.aliases.all(a, self.adapters.all(b, a.name != b.name))"
+            ),
+            message="aliases and adapters share one name space; rename one of the two",
+        ),
+        Rule(
+            rule=(
+                "!has(self.aliases) || self.aliases.all(a, !has(a.targets) || a.targets.all(t,"
+                " t.adapter == self.model.servedName || (has(self.adapters) &&"
+                " self.adapters.exists(b, b.name == t.adapter))))"
+            ),
+            message="an alias's target must be one of spec.adapters or the base's servedName",
+        ),
+    )
+
+
+class AdapterStatus(ApiModel):
+    """An adapter as the pods report it."""
+
+    name: Annotated[str, Field(max_length=64)]
+    """Name in the spec."""
+    served_name: Annotated[str, Field(max_length=64)] | None = None
+    """Immutable name of the version: `name--<8 hex of its digest>`."""
+    digest: Annotated[str, Field(max_length=71)] | None = None
+    """Content digest of the version."""
+    source: Annotated[str, Field(max_length=512)] | None = None
+    """Where it came from."""
+    loaded_replicas: int = 0
+    """Ready pods whose engine lists it."""
+    effective_replicas: int = 0
+    """Ready pods whose engine's output it changes as recorded."""
+    reason: Annotated[str, Field(max_length=64)] | None = None
+    """Why it is not effective everywhere."""
+    message: Annotated[str, Field(max_length=1024)] | None = None
+    """The same for people."""
+
+
+class AdapterFailure(ApiModel):
+    """What one pod says of one adapter."""
+
+    pod: Annotated[str, Field(max_length=253)]
+    """Name of the pod."""
+    adapter: Annotated[str, Field(max_length=64)]
+    """Name of the adapter."""
+    reason: Annotated[str, Field(max_length=64)]
+    """Machine-readable cause."""
+    message: Annotated[str, Field(max_length=1024)]
+    """Sentence for people."""
+
+
+class AliasStatus(ApiModel):
+    """What an alias serves now."""
+
+    name: Annotated[str, Field(max_length=64)]
+    """Name in the spec."""
+    adapter: Annotated[str, Field(max_length=64)]
+    """Adapter, or base's served name, that answers."""
+    served_name: Annotated[str, Field(max_length=64)]
+    """Version that answers."""
+    digest: Annotated[str, Field(max_length=71)] | None = None
+    """Content digest of that version; absent for the base."""
+    since: Annotated[str, Field(max_length=64)] | None = None
+    """When it moved, RFC 3339."""
+    benchmark_run: Annotated[str, Field(max_length=63)] | None = None
+    """The run that moved it."""
+    previous: Annotated[str, Field(max_length=64)] | None = None
+    """Version that answered before."""
+
+
+class ModelServerStatus(Status):
+    """What is true of the server."""
+
+    replicas: int | None = None
+    """Pods that exist."""
+    ready_replicas: int | None = None
+    """Pods that are Ready."""
+    selector: Annotated[str, Field(max_length=512)] | None = None
+    """Label selector of the pods, for the scale subresource."""
+    url: Annotated[str, Field(max_length=512)] | None = None
+    """Base URL of the OpenAI-compatible API inside the cluster."""
+    adapters: Annotated[list[AdapterStatus], Field(max_length=64)] | None = None
+    """Adapters as the pods report them."""
+    failures: Annotated[list[AdapterFailure], Field(max_length=10)] | None = None
+    """The first ten failures, by pod."""
+    aliases: Annotated[list[AliasStatus], Field(max_length=32)] | None = None
+    """What each alias serves."""
+
+
+class ModelServer(Resource):
+    """A vLLM server whose LoRA adapters load without a restart and whose aliases move on evidence."""
+
+    kind_name = "ModelServer"
+    plural = "modelservers"
+    short_names = ("msrv",)
+    columns = (
+        condition_column(condition="Ready"),
+        condition_column(condition="Ready", field="reason", name="Reason"),
+        PrinterColumn(name="Model", json_path=".spec.model.servedName"),
+        PrinterColumn(name="Replicas", type="integer", json_path=".status.readyReplicas"),
+        PrinterColumn(name="URL", json_path=".status.url", priority=1),
+        PrinterColumn(name="Age", type="date", json_path=".metadata.creationTimestamp"),
+    )
+    scale = {  # noqa: RUF012 - a constant of the class
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
+
+    spec: ModelServerSpec
+    """What to serve."""
+    status: ModelServerStatus = ModelServerStatus()
+    """What is true."""

@@ -1,0 +1,136 @@
+"""Protocol between operator, sidecar and guard of a server's pod.
+
+Operator to sidecar, port 8001, header `TOKEN_HEADER`:
+    PUT /v1/desired   body `DesiredState`; answer `PodState`. Only a revision above the held one replaces it.
+    GET /v1/state     answer `PodState`, read from the engine.
+    GET /readyz       200 once the engine is healthy, the startup adapters are settled and the guard is open.
+    GET /metrics      Prometheus.
+At its start the sidecar reads the same `DesiredState` from a mounted ConfigMap, so a new pod needs no operator.
+
+Sidecar to guard (in the engine's process, port 8000), header `TOKEN_HEADER`:
+    PUT /whetstone/guard   body `GuardRoutes`; answer `GuardState`.
+    GET /whetstone/guard   answer `GuardState`.
+The guard starts closed: every inference request gets 503 until routes with `open: true` arrive.
+"""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from whetstone_api.wire import WireModel
+
+ENGINE_PORT = 8000
+SIDECAR_PORT = 8001
+DESIRED_FILE = "desired.json"
+GUARD_PATH = "/whetstone/guard"
+
+
+class DesiredAdapter(WireModel):
+    """One adapter version that a pod should hold."""
+
+    name: str
+    served_name: str
+    digest: str
+    source: str
+    """URI, for messages."""
+    path: str
+    """Folder inside the sidecar (a mounted store)."""
+    required: bool = False
+
+
+class DesiredState(WireModel):
+    """All that a pod should hold."""
+
+    server: str
+    revision: int
+    """Rises with every change of the content."""
+    base_name: str
+    """Served name of the base model."""
+    model_path: str
+    """Folder of the base model inside the sidecar."""
+    max_rank: int
+    dtype: str
+    """Engine's dtype flag: auto, float32, bfloat16 or float16."""
+    adapters: list[DesiredAdapter] = Field(default_factory=list)
+    aliases: dict[str, str] = Field(default_factory=dict)
+    """Served name (version or base) by alias."""
+
+
+class Effect(StrEnum):
+    """Verdict of the effect probe on a loaded adapter."""
+
+    PENDING = "Pending"
+    VERIFIED = "Verified"
+    CHANGED = "Changed"
+    """The output changes; nothing recorded to compare it with."""
+    NO_EFFECT = "NoEffect"
+    DIVERGENT = "Divergent"
+    UNKNOWN = "Unknown"
+    """The recorded effect is below ten times the noise, or was recorded in another precision."""
+
+    @property
+    def effective(self) -> bool:
+        """Whether requests may be sent to the adapter as a version that counts."""
+        return self in (Effect.VERIFIED, Effect.CHANGED, Effect.UNKNOWN)
+
+
+class AdapterState(WireModel):
+    """One adapter version in one pod."""
+
+    name: str
+    served_name: str
+    digest: str
+    loaded: bool = False
+    """The engine lists it now."""
+    effect: Effect = Effect.PENDING
+    reason: str = ""
+    """A `Reason`; empty while nothing is wrong."""
+    message: str = ""
+    load_seconds: float | None = None
+    probe_seconds: float | None = None
+
+
+class BaseState(WireModel):
+    """Verdict on the base model of one pod: True, False or Unknown, as a condition."""
+
+    status: str = "Unknown"
+    reason: str = "NotRecorded"
+    message: str = "no probe of this base model is at hand"
+
+
+class PodState(WireModel):
+    """What a pod holds, read from its engine."""
+
+    revision: int
+    """Revision of the desired state that this answers to."""
+    settled: bool
+    """Nothing more will change without a new desired state or a new engine."""
+    engine_healthy: bool
+    open: bool
+    """The guard lets requests through."""
+    engine_boot: str = ""
+    """Identity of the engine's process; another one has forgotten all adapters."""
+    base: BaseState = BaseState()
+    adapters: list[AdapterState] = Field(default_factory=list)
+    aliases: dict[str, str] = Field(default_factory=dict)
+    """Routes that the guard holds now."""
+
+
+class GuardRoutes(WireModel):
+    """What the guard lets through and how names resolve."""
+
+    open: bool
+    base: str
+    """Served name of the base model."""
+    adapters: dict[str, str] = Field(default_factory=dict)
+    """Served version by bare adapter name; versions themselves pass as they are."""
+    aliases: dict[str, str] = Field(default_factory=dict)
+    """Served version, or base, by alias."""
+
+
+class GuardState(WireModel):
+    """What the guard holds."""
+
+    boot: str
+    """Random identity of the engine's process."""
+    routes: GuardRoutes

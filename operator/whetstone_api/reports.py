@@ -1,0 +1,60 @@
+"""What pods tell the operator: progress over HTTP, the outcome in the termination message.
+
+Progress follows the idea of Kubeflow's trainer status protocol: `POST {report_url}` with a projected
+service-account token (audience `REPORT_AUDIENCE`) as bearer and a `ProgressReport` as body. The operator accepts a
+report only from a pod that belongs to the object. Losing one loses nothing: the outcome is in the termination message.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from whetstone_api.wire import WireModel
+
+MAX_TERMINATION_BYTES = 4096
+"""Kubernetes cuts a termination message there."""
+
+
+class ProgressReport(WireModel):
+    """Where a Job is. Also sent by sidecars, with phase `Changed`, when their pod's state changed."""
+
+    phase: str
+    """Validate, Prepare, Train, Verify, Publish; Preflight, Trials, Score; Changed."""
+    step: int | None = None
+    """Steps or trials done."""
+    max_steps: int | None = None
+    """Steps or trials in all."""
+    loss: float | None = None
+    eta_seconds: int | None = None
+
+
+class Outcome(StrEnum):
+    """How a Job's container ended."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    """The input is wrong: trying again changes nothing (exit code `EXIT_USER_ERROR`)."""
+    RETRY = "Retry"
+    """Something around it failed, or it was stopped: try again."""
+
+
+class TerminationReport(WireModel):
+    """The termination message of a Job's container."""
+
+    outcome: Outcome
+    reason: str
+    """A `Reason`."""
+    message: str
+    result: dict[str, Any] = Field(default_factory=dict)
+    """Prepare: `dataset` (DatasetReport). Train: `adapter` (PublishedAdapter), `metrics`, `adopted`.
+    Benchmark: `target`, `results`, `comparison`, `recipeDigest`, `suiteDigest`, `contaminated` (task names), `adopted`."""
+
+    def to_termination_message(self) -> str:
+        """Return the message as JSON of at most `MAX_TERMINATION_BYTES` bytes; a longer sentence is cut."""
+        text = self.to_json()
+        excess = len(text.encode()) - MAX_TERMINATION_BYTES
+        if excess <= 0:
+            return text
+        kept = self.message.encode()[: max(0, len(self.message.encode()) - excess - 64)].decode(errors="ignore")
+        return self.model_copy(update={"message": kept + " …"}).to_json()

@@ -1,0 +1,1 @@
+"""Artifacts on disk: digest, verify, preflight, publish, adopt. Shared by sidecar, trainer and benchmark runner."""

@@ -57,8 +57,8 @@ class EngineSpec(ApiModel):
                 "|max-loras|max-lora-rank|max-model-len|dtype|root-path|ssl-[a-z-]+|config)(=.*)?$'))"
             ),
             message=(
-                "extraArgs must not set what Whetstone sets itself (model, names, host, port, api-key, middleware, LoRA,"
-                " dtype, max-model-len, ssl, config); use the fields of the spec"
+                "extraArgs must not set what Whetstone sets itself (model, names, host, port, api-key, middleware,"
+                " LoRA, dtype, max-model-len, ssl, config); use the fields of the spec"
             ),
         ),
     )

@@ -48,7 +48,8 @@ class TerminationReport(WireModel):
     message: str
     result: dict[str, Any] = Field(default_factory=dict)
     """Prepare: `dataset` (DatasetReport). Train: `adapter` (PublishedAdapter), `metrics`, `adopted`.
-    Benchmark: `target`, `results`, `comparison`, `recipeDigest`, `suiteDigest`, `contaminated` (task names), `adopted`."""
+    Benchmark: `target`, `results`, `comparison`, `recipeDigest`, `suiteDigest`, `contaminated` (task names),
+    `adopted`."""
 
     def to_termination_message(self) -> str:
         """Return the message as JSON of at most `MAX_TERMINATION_BYTES` bytes; a longer sentence is cut."""

@@ -17,9 +17,9 @@ class SeedError(Exception):
 def place(out: Path, record: Mapping[str, str], write: Callable[[Path], None]) -> bool:
     """Make the folder `out` with what `write` puts into it, unless it is there already.
 
-    `record` says what the model is made from; it is kept in `out` and decides whether `out` is the folder asked
-    for. `write` fills an empty temporary folder beside `out`, which is then renamed. Returns whether anything
-    was made.
+    `record` says what the model is made from; it is kept in `out` and decides whether `out` is what is
+    asked for. `write` fills an empty temporary folder beside `out`, which is then renamed. Returns whether
+    anything was made.
     Raises SeedError when `out` holds something else.
     """
     if _holds(out, record):

@@ -1,0 +1,1 @@
+"""One reconciler a kind, each a list of small steps."""

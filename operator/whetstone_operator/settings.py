@@ -1,0 +1,89 @@
+"""The operator's settings, read once from the environment."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+STOCK_ENGINE_IMAGE = "docker.io/vllm/vllm-openai:v0.32.0"
+
+
+class SettingsError(ValueError):
+    """A variable of the environment is missing or wrong; the message names it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What an administrator decides.
+
+    Args:
+        namespaces: Namespaces to serve; empty for the whole cluster.
+        server_image: Image of guard and sidecar.
+        engine_image: vLLM image of servers that name none.
+        trainer_image: Image of training Jobs that name none.
+        benchmark_image: Image of benchmark Jobs that name none.
+        operator_url: Base URL under which pods reach the operator's HTTP server.
+        http_port: Port of that server.
+        workers: Reconciles at a time.
+        resync_seconds: Pause after which a live object is looked at again without any event.
+        image_pull_policy: Pull policy of all containers of ours; the cluster's default when absent.
+        image_pull_secrets: Names of pull secrets for the pods that the operator creates.
+    """
+
+    namespaces: tuple[str, ...] = ()
+    server_image: str
+    engine_image: str = STOCK_ENGINE_IMAGE
+    trainer_image: str
+    benchmark_image: str
+    operator_url: str
+    http_port: int = 8080
+    workers: int = 16
+    resync_seconds: float = 300
+    image_pull_policy: str | None = None
+    image_pull_secrets: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """Read the settings.
+
+        Raises:
+            SettingsError: A variable is missing or is not what it must be.
+        """
+        own_namespace = environment.get("POD_NAMESPACE", "whetstone-system")
+        port = _number(environment, "WHETSTONE_HTTP_PORT", "8080")
+        return cls(
+            namespaces=_names(environment.get("WHETSTONE_NAMESPACES", "")),
+            server_image=_required(environment, "WHETSTONE_SERVER_IMAGE"),
+            engine_image=environment.get("WHETSTONE_ENGINE_IMAGE") or STOCK_ENGINE_IMAGE,
+            trainer_image=_required(environment, "WHETSTONE_TRAINER_IMAGE"),
+            benchmark_image=_required(environment, "WHETSTONE_BENCHMARK_IMAGE"),
+            operator_url=environment.get("WHETSTONE_OPERATOR_URL")
+            or f"http://whetstone-operator.{own_namespace}.svc:{port}",
+            http_port=port,
+            workers=_number(environment, "WHETSTONE_WORKERS", "16"),
+            resync_seconds=_number(environment, "WHETSTONE_RESYNC_SECONDS", "300"),
+            image_pull_policy=environment.get("WHETSTONE_IMAGE_PULL_POLICY") or None,
+            image_pull_secrets=_names(environment.get("WHETSTONE_IMAGE_PULL_SECRETS", "")),
+        )
+
+    def report_url(self, *, plural: str, namespace: str, name: str) -> str:
+        """Return the URL to which the pods of an object report."""
+        return f"{self.operator_url}/v1/reports/{plural}/{namespace}/{name}"
+
+
+def _required(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name, "")
+    if not value:
+        raise SettingsError(f"{name} is not set; give the image that the chart's values name")
+    return value
+
+
+def _number(environment: Mapping[str, str], name: str, default: str) -> int:
+    value = environment.get(name) or default
+    if not value.isdigit() or int(value) < 1:
+        raise SettingsError(f"{name} is {value!r}; give a whole number above 0")
+    return int(value)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())

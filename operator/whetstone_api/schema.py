@@ -59,7 +59,8 @@ VolumeName = Annotated[str, Field(min_length=1, max_length=40, pattern=DNS_LABEL
 DecimalString = Annotated[str, Field(max_length=24, pattern=r"^[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$")]
 """A non-negative decimal as text: the API conventions allow no floats in a spec."""
 SignedDecimalString = Annotated[str, Field(max_length=24, pattern=r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$")]
-Quantity = int | str
+QUANTITY = r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
+Quantity = int | Annotated[str, Field(max_length=32, pattern=QUANTITY)]
 """A Kubernetes quantity (`500m`, `4Gi`, `1`)."""
 
 
@@ -108,7 +109,9 @@ class Condition(ApiModel):
 class Status(ApiModel):
     """What the status of every kind starts with."""
 
-    conditions: Annotated[list[Condition], Field(max_length=32)] | None = None
+    conditions: Annotated[list[Condition], Field(max_length=32)] | None = Field(
+        default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+    )
     """What is true of the object now, one entry a type."""
     observed_generation: int | None = None
     """The generation that this status was decided for."""

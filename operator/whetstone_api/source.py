@@ -21,7 +21,7 @@ class Source(ApiModel):
     """Where: `pvc://claim/path`."""
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            rule="!self.uri.contains('/../') && !self.uri.endsWith('/..') && !self.uri.contains('/./')",
+            rule="!(self.uri + '/').contains('/../') && !(self.uri + '/').contains('/./')",
             message="uri must not contain . or .. as a path segment; write the plain path inside the claim",
         ),
     )

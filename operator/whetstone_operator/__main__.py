@@ -1,0 +1,41 @@
+"""Starts the operator: `python -m whetstone_operator`."""
+
+import asyncio
+import logging
+import os
+import sys
+
+import kopf
+
+from whetstone_operator.assembly import Operator
+from whetstone_operator.controllers import benchmarkrun, loratrainingjob, modelserver
+from whetstone_operator.kinds import BENCHMARK_RUN, MODEL_SERVER, TRAINING_JOB
+from whetstone_operator.settings import Settings, SettingsError
+
+CONTROLLERS = {
+    MODEL_SERVER.plural: modelserver.reconcile,
+    TRAINING_JOB.plural: loratrainingjob.reconcile,
+    BENCHMARK_RUN.plural: benchmarkrun.reconcile,
+}
+EXIT_CONFIGURATION = 78
+"""`EX_CONFIG` of sysexits.h."""
+
+
+def main() -> int:
+    """Run the operator until SIGTERM; return the process's exit code."""
+    try:
+        settings = Settings.from_environment()
+    except SettingsError as error:
+        sys.stderr.write(f"whetstone-operator: {error}\n")
+        return EXIT_CONFIGURATION
+    kopf.configure(log_format=kopf.LogFormat.JSON)
+    level = os.environ.get("WHETSTONE_LOG_LEVEL", "INFO").upper()
+    logging.getLogger().setLevel(level)
+    for noisy in ("kopf", "aiohttp.access"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    asyncio.run(Operator(settings, CONTROLLERS).run())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""The operator's HTTP server: health, metrics, and the endpoint that pods report to.
+
+GET  /healthz   200 while reconciles make progress
+GET  /readyz    200 once the watches run
+GET  /metrics   Prometheus
+POST /v1/reports/{plural}/{namespace}/{name}   bearer token of a pod of that object; body `ProgressReport`
+"""
+
+from collections.abc import Callable
+from http import HTTPStatus
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import ValidationError
+from whetstone_api.reports import ProgressReport
+
+from whetstone_operator.handlers import owner_of
+from whetstone_operator.kinds import OUR_KINDS, POD, Key
+from whetstone_operator.kube import Kube, KubeError, TokenIdentity
+from whetstone_operator.metrics import REPORTS
+from whetstone_operator.runtime.clock import Clock
+from whetstone_operator.runtime.progress import ProgressBoard
+
+BODY_LIMIT = 16 * 1024
+_CACHE_SECONDS = 300.0
+_CACHE_SIZE = 4096
+_PLURALS = frozenset(kind.plural for kind in OUR_KINDS)
+
+
+class Reporters:
+    """Decides whose pod a token belongs to.
+
+    Args:
+        kube: Reviews tokens and reads pods.
+        clock: Ages the cache.
+    """
+
+    def __init__(self, kube: Kube, *, clock: Clock) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._known: dict[str, tuple[float, Key]] = {}
+
+    async def owner(self, token: str) -> Key | None:
+        """Return the object that the token's pod works for; None when the token is not valid.
+
+        Raises:
+            PermissionError: The token is valid, and its pod works for none of our objects.
+        """
+        now = self._clock.now().timestamp()
+        known = self._known.get(token)
+        if known and now - known[0] < _CACHE_SECONDS:
+            return known[1]
+        identity = await self._kube.review_token(token)
+        if identity is None:
+            return None
+        owner = await self._owner_of_pod(identity)
+        if len(self._known) >= _CACHE_SIZE:
+            self._known.clear()
+        self._known[token] = (now, owner)
+        return owner
+
+    async def _owner_of_pod(self, identity: TokenIdentity) -> Key:
+        pod = await self._kube.get(POD, identity.namespace, identity.pod_name)
+        if pod is None or pod["metadata"].get("uid") != identity.pod_uid:
+            raise PermissionError(f"pod {identity.pod_name} of the token does not exist any more")
+        owner = owner_of(pod["metadata"].get("labels") or {}, identity.namespace)
+        if owner is None:
+            raise PermissionError(f"pod {identity.pod_name} works for no object of Whetstone")
+        return owner
+
+
+class OperatorHttp:
+    """Builds the application.
+
+    Args:
+        reporters: Checks tokens.
+        board: Takes the reports.
+        mark: Makes a key due after some seconds.
+        healthy: Whether reconciles make progress.
+        ready: Whether the watches run.
+    """
+
+    def __init__(
+        self,
+        *,
+        reporters: Reporters,
+        board: ProgressBoard,
+        mark: Callable[[Key, float], None],
+        healthy: Callable[[], bool],
+        ready: Callable[[], bool],
+    ) -> None:
+        self._reporters = reporters
+        self._board = board
+        self._mark = mark
+        self._healthy = healthy
+        self._ready = ready
+
+    def application(self) -> web.Application:
+        """Return the application."""
+        app = web.Application(client_max_size=BODY_LIMIT)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_post("/v1/reports/{plural}/{namespace}/{name}", self._report)
+        return app
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return _text(HTTPStatus.OK, "ok") if self._healthy() else _text(HTTPStatus.SERVICE_UNAVAILABLE, "no progress")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        return _text(HTTPStatus.OK, "ok") if self._ready() else _text(HTTPStatus.SERVICE_UNAVAILABLE, "starting")
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _report(self, request: web.Request) -> web.Response:
+        response = await self._answer(request)
+        REPORTS.labels(code=str(response.status)).inc()
+        return response
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        parts = request.match_info
+        key = Key(parts["plural"], parts["namespace"], parts["name"])
+        if key.plural not in _PLURALS:
+            return _text(
+                HTTPStatus.NOT_FOUND, f"{key.plural} take no reports; use one of {', '.join(sorted(_PLURALS))}"
+            )
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            return _text(HTTPStatus.UNAUTHORIZED, "send the projected token as bearer")
+        try:
+            owner = await self._reporters.owner(token.strip())
+        except PermissionError as error:
+            return _text(HTTPStatus.FORBIDDEN, str(error))
+        except KubeError as error:
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, f"cannot check the token: {error}")
+        if owner is None:
+            return _text(HTTPStatus.UNAUTHORIZED, "the token is not valid for reports")
+        if owner != key:
+            return _text(HTTPStatus.FORBIDDEN, f"the token's pod works for {owner}, not for {key}")
+        try:
+            report = ProgressReport.model_validate_json(await request.read())
+        except ValidationError as error:
+            return _text(HTTPStatus.BAD_REQUEST, f"the body is no progress report: {error.errors()[0]['msg']}")
+        self._mark(key, self._board.put(key, report))
+        return web.Response(status=HTTPStatus.ACCEPTED)
+
+
+def _text(status: HTTPStatus, text: str) -> web.Response:
+    return web.Response(status=status, text=text + "\n")

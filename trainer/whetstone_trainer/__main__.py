@@ -1,0 +1,81 @@
+"""`python -m whetstone_trainer {prepare|train}`: the program of a training Job's container."""
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+
+from pydantic import ValidationError
+from whetstone_api.jobs import EXIT_USER_ERROR, TrainingConfig
+from whetstone_api.reports import Outcome, TerminationReport
+from whetstone_api.vocabulary import CONFIG_PATH, REPORT_TOKEN_PATH, TERMINATION_PATH, Reason
+from whetstone_artifacts.errors import ArtifactError, OutputLockedError
+from whetstone_artifacts.reporting import Reporter, write_termination
+
+from whetstone_trainer.errors import StoppedError, UserError
+from whetstone_trainer.progress import METRICS_PORT, Progress
+from whetstone_trainer.stages import run_prepare, run_train
+from whetstone_trainer.stopping import StopSignal
+
+log = logging.getLogger("whetstone_trainer")
+
+STAGES = {"prepare": run_prepare, "train": run_train}
+EXIT_RETRY = 75
+"""`EX_TEMPFAIL` of sysexits.h: the Job starts another pod."""
+EXIT_CODES = {Outcome.SUCCEEDED: 0, Outcome.FAILED: EXIT_USER_ERROR, Outcome.RETRY: EXIT_RETRY}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one stage and return the exit code: 0, `EXIT_USER_ERROR` or `EXIT_RETRY`."""
+    parser = argparse.ArgumentParser(prog="whetstone_trainer", description=__doc__)
+    parser.add_argument("stage", choices=sorted(STAGES))
+    parser.add_argument("--config", default=CONFIG_PATH, type=Path)
+    parser.add_argument("--token-path", default=REPORT_TOKEN_PATH)
+    parser.add_argument("--termination-path", default=TERMINATION_PATH)
+    parser.add_argument("--metrics-port", default=METRICS_PORT, type=int, help="0 serves no metrics")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Everything is on local disks; without this, libraries ask the hub about local folders.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    report = run(options)
+    log.log(logging.INFO if report.outcome == Outcome.SUCCEEDED else logging.ERROR, "%s", report.message)
+    write_termination(report, options.termination_path)
+    return EXIT_CODES[report.outcome]
+
+
+def run(options: argparse.Namespace) -> TerminationReport:
+    """Run the stage that the options name and turn every end into a report."""
+    reporter: Reporter | None = None
+    stop = StopSignal()
+    try:
+        stop.install()
+        config = TrainingConfig.model_validate_json(options.config.read_bytes())
+        reporter = Reporter(url=config.report_url, token_path=options.token_path)
+        progress = Progress(reporter)
+        if options.metrics_port:
+            progress.serve(options.metrics_port)
+        return STAGES[options.stage](config, progress, stop)
+    except OutputLockedError as error:
+        return TerminationReport(outcome=Outcome.RETRY, reason=error.reason, message=error.message)
+    except (UserError, ArtifactError) as error:
+        return TerminationReport(outcome=Outcome.FAILED, reason=error.reason, message=error.message)
+    except ValidationError as error:
+        return TerminationReport(
+            outcome=Outcome.FAILED, reason=Reason.INTERNAL_ERROR, message=f"{options.config} is not understood: {error}"
+        )
+    except StoppedError as error:
+        return TerminationReport(outcome=Outcome.RETRY, reason=Reason.PROGRESSING, message=str(error))
+    except Exception as error:
+        log.exception("the %s stage failed", options.stage)
+        return TerminationReport(
+            outcome=Outcome.RETRY, reason=Reason.INTERNAL_ERROR, message=f"{type(error).__name__}: {error}"
+        )
+    finally:
+        if reporter is not None:
+            reporter.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

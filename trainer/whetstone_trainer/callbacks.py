@@ -1,0 +1,78 @@
+"""What happens after each training step: report, watch the loss, stop on SIGTERM."""
+
+import math
+import time
+from typing import Any
+
+from transformers import TrainerCallback
+from whetstone_api.vocabulary import Reason
+
+from whetstone_trainer.errors import UserError
+from whetstone_trainer.progress import Progress
+from whetstone_trainer.stopping import StopSignal
+
+
+class ProgressCallback(TrainerCallback):
+    """Reports steps and ends a training whose loss is not finite.
+
+    Args:
+        progress: Where to.
+        tokens_per_step: Mean tokens of an optimizer step.
+    """
+
+    def __init__(self, progress: Progress, *, tokens_per_step: float) -> None:
+        self.losses: list[float] = []
+        """Loss of each step of this attempt."""
+        self._progress = progress
+        self._tokens_per_step = tokens_per_step
+        self._started = time.monotonic()
+        self._first_step = 0
+
+    def on_train_begin(self, _args: Any, state: Any, _control: Any, **_kwargs: Any) -> None:
+        """Start the clock of this attempt."""
+        self._started = time.monotonic()
+        self._first_step = state.global_step
+
+    def on_log(self, _args: Any, state: Any, _control: Any, logs: dict[str, Any] | None = None, **_kwargs: Any) -> None:
+        """Take the figures of a step.
+
+        Raises:
+            UserError: `TRAINING_DIVERGED`.
+        """
+        if not logs or "loss" not in logs:
+            return
+        loss = float(logs["loss"])
+        gradient = float(logs.get("grad_norm", 0.0))
+        if not (math.isfinite(loss) and math.isfinite(gradient)):
+            raise UserError(
+                Reason.TRAINING_DIVERGED,
+                f"loss is {loss} and gradient norm {gradient} at step {state.global_step}; lower"
+                " spec.hyperparameters.learningRate or raise warmupRatio",
+            )
+        self.losses.append(loss)
+        done = state.global_step - self._first_step
+        seconds = (time.monotonic() - self._started) / done if done else None
+        self._progress.step(
+            step=state.global_step,
+            max_steps=state.max_steps,
+            loss=loss,
+            eta_seconds=None if seconds is None else seconds * (state.max_steps - state.global_step),
+            tokens_per_second=None if not seconds else self._tokens_per_step / seconds,
+        )
+
+
+class StopCallback(TrainerCallback):
+    """On SIGTERM: save after the current step and leave the loop.
+
+    Args:
+        stop: The signal.
+    """
+
+    def __init__(self, stop: StopSignal) -> None:
+        self._stop = stop
+
+    def on_step_end(self, _args: Any, _state: Any, control: Any, **_kwargs: Any) -> None:
+        """Ask the trainer to save and stop."""
+        if self._stop.requested:
+            control.should_save = True
+            control.should_training_stop = True

@@ -1,0 +1,121 @@
+"""Checkpoints that are whole or absent, and the training continued from the newest whole one.
+
+Transformers writes a checkpoint file by file and resumes from the highest number without looking inside. Here it
+writes into a folder aside (`INCOMING`); a finished one gets a manifest of sizes and checksums and is renamed to
+its place. Only a checkpoint whose files all match its manifest is continued.
+"""
+
+import logging
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+from whetstone_api.vocabulary import Reason
+from whetstone_api.wire import WireModel
+
+from whetstone_trainer.errors import UserError
+from whetstone_trainer.failpoints import failpoint
+from whetstone_trainer.snapshots import seal, verified_recipe
+
+log = logging.getLogger(__name__)
+
+CHECKPOINTS_FOLDER = "checkpoints"
+INCOMING = ".incoming"
+PREFIX = "checkpoint-"
+CLOCK_FILE = "clock.json"
+
+
+class Clock(WireModel):
+    """Time spent in the training loop up to a checkpoint."""
+
+    train_seconds: float
+
+
+class Checkpoints:
+    """The checkpoints of one job.
+
+    Args:
+        workspace: Folder of the object in the workspace claim.
+        recipe_digest: Recipe that every checkpoint belongs to.
+        keep: Number of checkpoints kept.
+    """
+
+    def __init__(self, workspace: Path, *, recipe_digest: str, keep: int) -> None:
+        self.workspace = workspace
+        self.folder = workspace / CHECKPOINTS_FOLDER
+        self.incoming = self.folder / INCOMING
+        self._recipe_digest = recipe_digest
+        self._keep = keep
+
+    def newest(self) -> Path | None:
+        """Return the newest whole checkpoint, after removing what a killed process left half done.
+
+        Raises:
+            UserError: `CHECKPOINT_MISMATCH` when it belongs to another recipe.
+        """
+        shutil.rmtree(self.incoming, ignore_errors=True)
+        for place in reversed(self._places()):
+            recipe = verified_recipe(place)
+            if recipe is None:
+                log.warning("%s is damaged and passed over", place)
+                continue
+            if recipe != self._recipe_digest:
+                raise UserError(
+                    Reason.CHECKPOINT_MISMATCH,
+                    f"{place} belongs to another recipe: data, base model or trainer changed since this object was"
+                    f" made; remove {self.folder} or create the LoRATrainingJob anew",
+                )
+            return place
+        return None
+
+    def admit(self, step: int, *, train_seconds: float) -> None:
+        """Take over the checkpoint that transformers has just written aside, and drop the oldest ones."""
+        written = self.incoming / f"{PREFIX}{step}"
+        (written / CLOCK_FILE).write_text(Clock(train_seconds=train_seconds).to_json())
+        failpoint("mid-checkpoint", self.workspace)
+        seal(written, self.folder / written.name, recipe_digest=self._recipe_digest)
+        for place in self._places()[: -self._keep]:
+            shutil.rmtree(place)
+        failpoint(f"after-checkpoint:{step}", self.workspace)
+
+    def _places(self) -> list[Path]:
+        return sorted(self.folder.glob(f"{PREFIX}*"), key=step_of)
+
+
+def step_of(place: Path) -> int:
+    """Return the optimizer step of a checkpoint's folder."""
+    return int(place.name.removeprefix(PREFIX))
+
+
+def seconds_of(place: Path) -> float:
+    """Return the seconds of training that a checkpoint holds."""
+    return Clock.model_validate_json((place / CLOCK_FILE).read_bytes()).train_seconds
+
+
+class CheckpointCallback(TrainerCallback):
+    """Seals what transformers saves.
+
+    Args:
+        checkpoints: Where to.
+        seconds_before: Seconds of training in earlier attempts.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, *, seconds_before: float) -> None:
+        self._checkpoints = checkpoints
+        self._seconds_before = seconds_before
+        self._started = time.monotonic()
+
+    def on_train_begin(self, *_args: Any, **_kwargs: Any) -> None:
+        """Start the clock."""
+        self._started = time.monotonic()
+
+    def on_save(self, _args: Any, state: Any, _control: Any, **_kwargs: Any) -> None:
+        """Seal the checkpoint of this step."""
+        self._checkpoints.admit(state.global_step, train_seconds=self.train_seconds)
+
+    @property
+    def train_seconds(self) -> float:
+        """Seconds of training in all attempts that count."""
+        return self._seconds_before + time.monotonic() - self._started

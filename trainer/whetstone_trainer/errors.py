@@ -1,0 +1,21 @@
+"""How a training program ends early: for good, because the input is wrong, or to be started again."""
+
+from whetstone_api.vocabulary import Reason
+
+
+class UserError(Exception):
+    """The input is wrong and trying again changes nothing.
+
+    Args:
+        reason: Reason that the condition gets.
+        message: Sentence that names the object, the field and the fix.
+    """
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+class StoppedError(Exception):
+    """SIGTERM ended the program before its result; what is saved is continued by the next attempt."""

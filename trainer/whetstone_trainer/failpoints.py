@@ -1,0 +1,27 @@
+"""Named places at which tests kill the program, once, as `kill -9` would.
+
+`WHETSTONE_FAILPOINT` names one of: `mid-checkpoint`, `after-checkpoint:<step>`, `before-publish`.
+"""
+
+import os
+import signal
+from pathlib import Path
+
+VARIABLE = "WHETSTONE_FAILPOINT"
+
+
+def failpoint(name: str, workspace: Path) -> None:
+    """Kill this process when the environment names this place and it has not been passed before.
+
+    Args:
+        name: The place.
+        workspace: Folder that survives the process; it remembers that the place was hit.
+    """
+    if os.environ.get(VARIABLE) != name:
+        return
+    marker = workspace / "failpoints" / name.replace(":", "-")
+    if marker.exists():
+        return
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.touch()
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,44 @@
+"""The prepared data: rows as token ids and labels in Arrow, with a report. Written by Prepare, read by Train."""
+
+from pathlib import Path
+
+from whetstone_api.adapter_artifact import DatasetIdentity
+from whetstone_api.loratrainingjob import DatasetReport
+from whetstone_api.wire import WireModel
+
+PREPARED_FOLDER = "prepared"
+ROWS_FILE = "rows.arrow"
+"""Arrow IPC stream with columns `input_ids` and `labels` (lists of int32): memory-mapped, so data of any size fits."""
+REPORT_FILE = "report.json"
+
+
+class Segment(WireModel):
+    """A run of text of a rendered row."""
+
+    text: str
+    learned: bool
+    """Whether it carries loss."""
+
+
+class Sample(WireModel):
+    """A rendered row, for people to check template and mask."""
+
+    dataset: str
+    row: int
+    segments: list[Segment]
+
+
+class PreparedReport(WireModel):
+    """What Prepare made."""
+
+    recipe_digest: str
+    recipe: dict[str, object]
+    dataset: DatasetReport
+    datasets: list[DatasetIdentity]
+    task_digests: list[str]
+    samples: list[Sample]
+
+
+def read_report(workspace: Path) -> PreparedReport:
+    """Return the report of the prepared data in a workspace."""
+    return PreparedReport.model_validate_json((workspace / PREPARED_FOLDER / REPORT_FILE).read_bytes())

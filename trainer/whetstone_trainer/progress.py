@@ -1,0 +1,67 @@
+"""Where the work is: to the operator by report, to Prometheus by `/metrics`."""
+
+import logging
+
+from prometheus_client import CollectorRegistry, Gauge, start_http_server
+from whetstone_api.reports import ProgressReport
+from whetstone_artifacts.reporting import Reporter
+
+log = logging.getLogger(__name__)
+
+METRICS_PORT = 9090
+
+
+class Progress:
+    """Publishes phase and training figures.
+
+    Args:
+        reporter: Sends reports to the operator.
+        registry: Where the Prometheus series are registered.
+    """
+
+    def __init__(self, reporter: Reporter, registry: CollectorRegistry | None = None) -> None:
+        self._reporter = reporter
+        self.registry = registry or CollectorRegistry()
+        self._step = Gauge("whetstone_training_step", "Optimizer steps done.", registry=self.registry)
+        self._max_steps = Gauge("whetstone_training_max_steps", "Optimizer steps in all.", registry=self.registry)
+        self._loss = Gauge("whetstone_training_loss", "Training loss of the latest step.", registry=self.registry)
+        self._speed = Gauge(
+            "whetstone_training_tokens_per_second", "Tokens trained on a second.", registry=self.registry
+        )
+        self._eta = Gauge("whetstone_training_eta_seconds", "Seconds of training left.", registry=self.registry)
+
+    def serve(self, port: int = METRICS_PORT) -> None:
+        """Serve `/metrics`; a port that is taken costs the metrics, not the training."""
+        try:
+            start_http_server(port, registry=self.registry)
+        except OSError as error:
+            log.warning("metrics are not served on port %d: %s", port, error)
+
+    def phase(self, name: str) -> None:
+        """Report that a phase began: Validate, Prepare, Train, Verify or Publish."""
+        log.info("phase %s", name)
+        self._reporter.send(ProgressReport(phase=name))
+
+    def step(
+        self, *, step: int, max_steps: int, loss: float, eta_seconds: float | None, tokens_per_second: float | None
+    ) -> None:
+        """Report an optimizer step.
+
+        Args:
+            step: Steps done.
+            max_steps: Steps in all.
+            loss: Mean loss per token of the step.
+            eta_seconds: Seconds left, where known.
+            tokens_per_second: Speed of this attempt, where known.
+        """
+        self._step.set(step)
+        self._max_steps.set(max_steps)
+        self._loss.set(loss)
+        if eta_seconds is not None:
+            self._eta.set(eta_seconds)
+        if tokens_per_second is not None:
+            self._speed.set(tokens_per_second)
+        eta = None if eta_seconds is None else round(eta_seconds)
+        self._reporter.send(
+            ProgressReport(phase="Train", step=step, max_steps=max_steps, loss=round(loss, 6), eta_seconds=eta)
+        )

@@ -1,0 +1,190 @@
+"""The recipe: everything that decides what adapter comes out, and its digest."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from whetstone_api.digests import canonical_digest
+from whetstone_api.jobs import TrainingConfig
+from whetstone_api.vocabulary import Reason
+from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.fingerprint import model_fingerprint
+
+from whetstone_trainer.dataset import file_digest
+from whetstone_trainer.errors import UserError
+
+TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json")
+MASK = "assistant-turns/1"
+"""How rows are rendered and masked (`render.py`); another way is another recipe."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Hyperparameters as they take effect.
+
+    Args:
+        epochs: Passes over the data; None with `max_steps`.
+        max_steps: Optimizer steps; None with `epochs`.
+        batch_size: Rows per optimizer step.
+        micro_batch_size: Rows per forward pass; divides `batch_size`.
+        max_length: Longest row in tokens.
+        learning_rate: Peak learning rate.
+        warmup_ratio: Share of the steps in which the learning rate rises, 0 to below 1.
+        dropout: Dropout on the adapter's input, 0 to below 1.
+        seed: Seed of everything random.
+    """
+
+    epochs: int | None
+    max_steps: int | None
+    batch_size: int
+    micro_batch_size: int
+    max_length: int
+    learning_rate: Decimal
+    warmup_ratio: Decimal
+    dropout: Decimal
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What was asked.
+
+    Args:
+        content: JSON without floats: method, base, data, adapter shape, hyperparameters.
+        digest: Canonical digest of `content`.
+        base_fingerprint: Fingerprint of the base model's folder.
+        dataset_digests: Digest of each dataset's file, in the spec's order.
+        settings: Hyperparameters as they take effect.
+    """
+
+    content: dict[str, Any]
+    digest: str
+    base_fingerprint: str
+    dataset_digests: list[str]
+    settings: Settings
+
+
+def read_recipe(config: TrainingConfig) -> Recipe:
+    """Read base model and data and return what is asked.
+
+    Raises:
+        UserError: The base model or a dataset is missing, or the hyperparameters cannot work.
+    """
+    folder = Path(config.base_model_path)
+    try:
+        fingerprint = model_fingerprint(folder)
+    except ArtifactError as error:
+        raise UserError(error.reason, f"spec.baseModel ({config.base_model_source}): {error.message}") from error
+    digests = [file_digest(dataset) for dataset in config.datasets]
+    settings = effective_settings(config, context_of(folder))
+    content: dict[str, Any] = {
+        "method": "SFT",
+        "mask": MASK,
+        "baseFingerprint": fingerprint,
+        "chatTemplate": _template_digest(folder),
+        "datasets": [
+            {"name": dataset.name, "digest": digest} for dataset, digest in zip(config.datasets, digests, strict=True)
+        ],
+        "lora": {
+            "rank": config.lora.rank,
+            "alpha": config.lora.alpha,
+            "dropout": _plain(settings.dropout),
+            "targetModules": sorted(config.lora.target_modules) if config.lora.target_modules else "all-linear",
+        },
+        "hyperparameters": {
+            "epochs": settings.epochs,
+            "maxSteps": settings.max_steps,
+            "batchSize": settings.batch_size,
+            "microBatchSize": settings.micro_batch_size,
+            "maxLength": settings.max_length,
+            "learningRate": _plain(settings.learning_rate),
+            "warmupRatio": _plain(settings.warmup_ratio),
+            "schedule": "cosine",
+            "seed": settings.seed,
+        },
+    }
+    return Recipe(
+        content=content,
+        digest=canonical_digest(content),
+        base_fingerprint=fingerprint,
+        dataset_digests=digests,
+        settings=settings,
+    )
+
+
+def context_of(folder: Path) -> int | None:
+    """Return the base model's context in tokens, or None when its `config.json` does not say."""
+    config = json.loads((folder / "config.json").read_bytes())
+    for part in (config, config.get("text_config") or {}):
+        if isinstance(length := part.get("max_position_embeddings"), int):
+            return length
+    return None
+
+
+def effective_settings(config: TrainingConfig, context: int | None) -> Settings:
+    """Fill in defaults and check what the schema cannot.
+
+    Args:
+        config: The job's configuration.
+        context: The base model's context in tokens, where known.
+
+    Raises:
+        UserError: `INVALID_SPEC` with field and fix.
+    """
+    asked = config.hyperparameters
+    micro = asked.micro_batch_size or asked.batch_size
+    if asked.batch_size % micro:
+        raise UserError(
+            Reason.INVALID_SPEC,
+            f"spec.hyperparameters.microBatchSize is {micro}, which does not divide batchSize {asked.batch_size};"
+            " choose a divisor",
+        )
+    if asked.max_length and context and asked.max_length > context:
+        raise UserError(
+            Reason.INVALID_SPEC,
+            f"spec.hyperparameters.maxLength is {asked.max_length}, the base model reads {context} tokens; lower it",
+        )
+    max_length = asked.max_length or context
+    if max_length is None:
+        raise UserError(
+            Reason.INVALID_SPEC,
+            f"the config.json of {config.base_model_source} does not name its context (max_position_embeddings);"
+            " set spec.hyperparameters.maxLength",
+        )
+    if Decimal(asked.learning_rate) == 0:
+        raise UserError(Reason.INVALID_SPEC, "spec.hyperparameters.learningRate is 0: nothing would be learned")
+    return Settings(
+        epochs=None if asked.max_steps else (asked.epochs or 1),
+        max_steps=asked.max_steps,
+        batch_size=asked.batch_size,
+        micro_batch_size=micro,
+        max_length=max_length,
+        learning_rate=Decimal(asked.learning_rate),
+        warmup_ratio=_share(asked.warmup_ratio, "spec.hyperparameters.warmupRatio"),
+        dropout=_share(config.lora.dropout, "spec.lora.dropout"),
+        seed=asked.seed,
+    )
+
+
+def _share(text: str, field: str) -> Decimal:
+    value = Decimal(text)
+    if value >= 1:
+        raise UserError(Reason.INVALID_SPEC, f"{field} is {text}; it must be from 0 to below 1")
+    return value
+
+
+def _plain(value: Decimal) -> str:
+    """Write a decimal in one form, so that 2e-4 and 0.0002 are the same recipe."""
+    return format(value.normalize(), "f")
+
+
+def _template_digest(folder: Path) -> str:
+    parts = {
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        for name in TEMPLATE_FILES
+        if (folder / name).is_file()
+    }
+    return canonical_digest(parts)

@@ -1,0 +1,117 @@
+"""From a conversation to token ids and labels, with the model's own chat template.
+
+The mask needs no `{% generation %}` marks. For every assistant turn `i` the template renders the messages before it
+with the generation prompt, and the messages up to it. The first must be a prefix of the second, as text and as
+tokens; the tokens between are what a server would generate. Of these the loss covers everything up to the last
+special token (the end of the turn): what follows it, such as ChatML's line break, is never generated.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+IGNORED = -100
+"""Label of tokens that carry no loss (`ignore_index` of torch's cross entropy)."""
+
+Message = dict[str, str]
+
+
+class TemplateError(Exception):
+    """The template cannot render or be masked for this conversation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """A conversation as the model reads it.
+
+    Args:
+        input_ids: Token ids.
+        spans: First and past-the-last index of each run of tokens that carries loss, in order.
+    """
+
+    input_ids: list[int]
+    spans: list[tuple[int, int]]
+
+    @property
+    def labels(self) -> list[int]:
+        """`input_ids` where the loss counts, else `IGNORED`."""
+        labels = [IGNORED] * len(self.input_ids)
+        for start, end in self.spans:
+            labels[start:end] = self.input_ids[start:end]
+        return labels
+
+    @property
+    def loss_tokens(self) -> int:
+        """Tokens that carry loss."""
+        return sum(end - start for start, end in self.spans)
+
+
+class Renderer:
+    """Renders with one tokenizer.
+
+    Args:
+        tokenizer: A transformers tokenizer with a chat template.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+        self._special = added | set(tokenizer.all_special_ids)
+
+    def render(self, messages: Sequence[Message]) -> Rendered:
+        """Render a conversation and find what the assistant says in it.
+
+        Args:
+            messages: The conversation; the first message is not the assistant's.
+
+        Raises:
+            TemplateError: With the fix.
+        """
+        whole = self._text(messages, generation_prompt=False)
+        ids = self._tokens(whole)
+        spans: list[tuple[int, int]] = []
+        for index, message in enumerate(messages):
+            if message["role"] != "assistant":
+                continue
+            before = self._text(messages[:index], generation_prompt=True)
+            until = self._text(messages[: index + 1], generation_prompt=False)
+            spans.append(self._span(ids, whole=whole, before=before, until=until, index=index))
+        return Rendered(input_ids=ids, spans=spans)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids, special tokens included."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    def _span(self, ids: list[int], *, whole: str, before: str, until: str, index: int) -> tuple[int, int]:
+        if not until.startswith(before):
+            raise TemplateError(
+                f"the chat template puts other text before messages[{index}] than a server does when it asks for it,"
+                " so the turn cannot be masked; use a template whose generation prompt is a prefix of the turn"
+            )
+        if not whole.startswith(until):
+            raise TemplateError(
+                f"the chat template changes messages[{index}] once more messages follow (as templates do that drop"
+                " earlier reasoning); split the row so that only its last message is the assistant's"
+            )
+        head, through = self._tokens(before), self._tokens(until)
+        start, end = len(head), len(through)
+        if ids[:start] != head or ids[:end] != through:
+            raise TemplateError(
+                f"messages[{index}] begins or ends with characters that merge into one token with the template's;"
+                " remove blank space at the start and end of its content"
+            )
+        stops = [position for position in range(start, end) if ids[position] in self._special]
+        return start, (stops[-1] + 1 if stops else end)
+
+    def _text(self, messages: Sequence[Message], *, generation_prompt: bool) -> str:
+        try:
+            text = self._tokenizer.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=generation_prompt
+            )
+        except Exception as error:
+            # Templates refuse conversations by raising; jinja wraps nothing, so any exception is the template's word.
+            raise TemplateError(f"the chat template refuses the conversation ({error}); change its messages") from error
+        return str(text)
+
+    def _tokens(self, text: str) -> list[int]:
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -1,0 +1,97 @@
+"""The two programs of a training, from configuration to termination report."""
+
+from pathlib import Path
+
+from whetstone_api.jobs import TrainingConfig
+from whetstone_api.reports import Outcome, TerminationReport
+from whetstone_api.vocabulary import Reason
+from whetstone_artifacts.adoption import find_adapter
+from whetstone_artifacts.lock import output_lock
+
+from whetstone_trainer.failpoints import failpoint
+from whetstone_trainer.prepare import prepare_data
+from whetstone_trainer.progress import Progress
+from whetstone_trainer.publish import folder_beside, publish_adapter, published, save_adapter, verify_saved
+from whetstone_trainer.recipe import Recipe, read_recipe
+from whetstone_trainer.stopping import StopSignal
+
+
+def run_prepare(config: TrainingConfig, progress: Progress, _stop: StopSignal) -> TerminationReport:
+    """Validate the input and make the prepared data.
+
+    Args:
+        config: The job's configuration.
+        progress: Where phases are reported.
+
+    Raises:
+        UserError, ArtifactError: The input is wrong.
+    """
+    progress.phase("Validate")
+    recipe = read_recipe(config)
+    if (adopted := _adopt(config, recipe)) is not None:
+        return adopted
+    progress.phase("Prepare")
+    report = prepare_data(config, recipe)
+    return TerminationReport(
+        outcome=Outcome.SUCCEEDED,
+        reason=Reason.SUCCEEDED,
+        message=f"{report.dataset.rows} rows with {report.dataset.tokens} tokens are prepared",
+        result={"dataset": report.dataset.to_wire()},
+    )
+
+
+def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> TerminationReport:
+    """Train, verify and publish; prepared data that is missing is made first.
+
+    Args:
+        config: The job's configuration.
+        progress: Where phases and steps are reported.
+        stop: SIGTERM.
+
+    Raises:
+        UserError, ArtifactError: The input is wrong.
+        StoppedError: SIGTERM came.
+    """
+    progress.phase("Validate")
+    recipe = read_recipe(config)
+    place = Path(config.output_path)
+    with output_lock(place):
+        if (adopted := _adopt(config, recipe)) is not None:
+            return adopted
+        prepared = prepare_data(config, recipe)
+
+        # Torch takes seconds to import, and neither adoption nor a refusal needs it.
+        from whetstone_trainer.probe import choose_sequences, record_probe
+        from whetstone_trainer.train import train_adapter
+
+        progress.phase("Train")
+        trained = train_adapter(config, recipe, prepared=prepared, progress=progress, stop=stop)
+        progress.phase("Verify")
+        with folder_beside(place) as folder:
+            save_adapter(trained.model, folder, base_source=config.base_model_source)
+            verify_saved(folder, config)
+            probe = record_probe(
+                trained.model, choose_sequences(trained.rows), base_fingerprint=recipe.base_fingerprint
+            )
+            progress.phase("Publish")
+            failpoint("before-publish", Path(config.workspace_path))
+            adapter = publish_adapter(folder, config, recipe, prepared=prepared, probe=probe, metrics=trained.metrics)
+    return TerminationReport(
+        outcome=Outcome.SUCCEEDED,
+        reason=Reason.SUCCEEDED,
+        message=f"the adapter is published at {config.output_uri}",
+        result={"adapter": adapter.to_wire(), "metrics": trained.metrics, "adopted": False},
+    )
+
+
+def _adopt(config: TrainingConfig, recipe: Recipe) -> TerminationReport | None:
+    lineage = find_adapter(Path(config.output_path), recipe.digest, recipe=recipe.content)
+    if lineage is None:
+        return None
+    adapter = published(config, lineage)
+    return TerminationReport(
+        outcome=Outcome.SUCCEEDED,
+        reason=Reason.ADOPTED,
+        message=f"{config.output_uri} already holds the adapter of this recipe",
+        result={"adapter": adapter.to_wire(), "metrics": lineage.metrics, "adopted": True},
+    )

@@ -1,0 +1,68 @@
+{{/* Labels of every object. */}}
+{{- define "whetstone.labels" -}}
+app.kubernetes.io/name: whetstone
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/part-of: whetstone
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{/* Labels that select the operator's pod. */}}
+{{- define "whetstone.selector" -}}
+app.kubernetes.io/name: whetstone
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{/* Reference of an image: (list context name). */}}
+{{- define "whetstone.image" -}}
+{{- $context := index . 0 -}}
+{{- $name := index . 1 -}}
+{{- $images := $context.Values.images -}}
+{{- with get $images $name -}}
+{{- . -}}
+{{- else -}}
+{{- $registry := required (printf "images.registry is empty: give the registry that holds the images, or images.%s in full" $name) $images.registry -}}
+{{- printf "%s/whetstone/%s:%s" $registry $name ($images.tag | default $context.Chart.AppVersion) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Rules inside the watched namespaces. */}}
+{{- define "whetstone.rules" -}}
+- apiGroups: [whetstone.dev]
+  resources: [modelservers, loratrainingjobs, benchmarkruns]
+  verbs: [get, list, watch]
+- apiGroups: [whetstone.dev]
+  resources: [modelservers/status, loratrainingjobs/status, benchmarkruns/status]
+  verbs: [get, patch]
+# Owner references with blockOwnerDeletion need this where OwnerReferencesPermissionEnforcement is on (OpenShift).
+- apiGroups: [whetstone.dev]
+  resources: [modelservers/finalizers, loratrainingjobs/finalizers, benchmarkruns/finalizers]
+  verbs: [update]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [services, configmaps]
+  verbs: [get, list, watch, create, patch, delete]
+# Tokens of servers are read by name and made; other Secrets cannot be listed.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create, patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch]
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims, serviceaccounts]
+  verbs: [get]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [get, create, patch]
+{{- end }}

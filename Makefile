@@ -1,0 +1,71 @@
+# Whetstone's commands. `make help` lists them.
+SHELL := /bin/bash
+PYTHON := .venv/bin/python
+DEV := PYTHONPATH=dev:operator:server:trainer:agent $(PYTHON) -m whetstone_dev
+PYTEST := $(PYTHON) -m pytest
+STAMP := .venv/.whetstone-stamp
+.DEFAULT_GOAL := help
+.PHONY: help venv generate verify lint test test-unit test-integration test-trainer test-cluster test-long demo cluster cluster-down cluster-status images bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml uv.lock dev/bootstrap.sh
+	@dev/bootstrap.sh
+	@touch $@
+
+venv: $(STAMP) ## Make .venv with all that the checks need
+
+demo: $(STAMP) ## Serve, benchmark, train, hot-load, benchmark again, compare, promote: the whole loop, for real
+	@$(DEV) demo
+
+test: $(STAMP) ## Unit, integration and cluster tests; sets everything up (one small loop on a shared engine)
+	@$(MAKE) --no-print-directory test-unit test-integration test-trainer test-cluster
+
+test-unit: $(STAMP) ## Tests that need no cluster
+	$(PYTEST) tests/unit --ignore tests/unit/trainer -q
+
+test-trainer: $(STAMP) ## The trainer's tests, in an environment with torch
+	@$(DEV) test-trainer
+
+test-integration: $(STAMP) ## Tests against a real API server without a node
+	@$(DEV) build-tools
+	$(PYTEST) tests/integration -q
+
+test-cluster: $(STAMP) ## Tests on the local node, but for the slow ones
+	@$(DEV) cluster up
+	@$(DEV) images
+	$(PYTEST) tests/cluster -q -m "not long"
+
+test-long: $(STAMP) ## Everything slow: the whole demo, restarts, deletions
+	@$(DEV) cluster up
+	@$(DEV) images
+	$(PYTEST) tests/cluster -q -m long
+	@$(DEV) demo
+
+generate: $(STAMP) ## Rewrite everything that is generated (CRDs, conditions page)
+	@$(DEV) generate
+
+verify: $(STAMP) ## Generated files are current, lint, types, import contracts, charts
+	@$(DEV) verify
+
+lint: $(STAMP) ## Format and fix what ruff can fix
+	.venv/bin/ruff check --fix . && .venv/bin/ruff format .
+
+cluster: $(STAMP) ## Start the local single-node Kubernetes (kubeconfig in build/kubeconfig)
+	@$(DEV) cluster up
+
+cluster-down: $(STAMP) ## Stop it and remove all that it made, also after a crash
+	@$(DEV) cluster down
+
+cluster-status: $(STAMP) ## Say what of it runs
+	@$(DEV) cluster status
+
+images: $(STAMP) ## Build all images and push them to the local registry
+	@$(DEV) images
+
+bench: $(STAMP) ## Measure the numbers in docs/ on this machine
+	@$(DEV) bench
+
+clean: ## Remove .venv and build/ (caches outside the checkout stay)
+	rm -rf .venv build dist

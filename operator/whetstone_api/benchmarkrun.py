@@ -131,8 +131,8 @@ class GateSpec(ApiModel):
             message="give exactly one of minimum and minimumImprovement",
         ),
         Rule(
-            rule="!has(self.minimumImprovement) || self.metric != 'Coverage'",
-            message="minimumImprovement works on Mean and StrictMean; use minimum for Coverage",
+            rule="!has(self.minimumImprovement) || self.metric == 'Mean'",
+            message="minimumImprovement works on Mean only; use minimum for StrictMean and Coverage",
         ),
     )
 
@@ -226,9 +226,9 @@ class RunResults(ApiModel):
     """Tasks with at least one scored trial."""
     trials: int
     """Trials in all."""
-    mean: DecimalString
+    mean: SignedDecimalString
     """Mean reward over scored trials, averaged by task."""
-    strict_mean: DecimalString
+    strict_mean: SignedDecimalString
     """The same with void trials as 0."""
     interval: Interval | None = None
     """Interval of the mean."""
@@ -295,6 +295,8 @@ class BenchmarkRunStatus(Status):
     """What was asked, as a digest: suite, agent, sampling, target's content."""
     suite_digest: Annotated[str, Field(max_length=71)] | None = None
     """Digest of the tasks."""
+    handled_retry: Annotated[str, Field(max_length=256)] | None = None
+    """Value of the retry annotation that the latest attempt answers."""
     started_at: Annotated[str, Field(max_length=64)] | None = None
     """When the Job started, RFC 3339."""
     finished_at: Annotated[str, Field(max_length=64)] | None = None

@@ -62,8 +62,10 @@ class BenchmarkConfig(WireModel):
     adapter: str | None = None
     """Adapter's name; absent for the base."""
     adapter_digest: str | None = None
+    adapter_path: str | None = None
+    """Folder of the adapter, read-only; its lineage lists the tasks in its training data. Absent for the base."""
     adapter_task_digests: list[str] = Field(default_factory=list)
-    """Digests of the tasks in the adapter's training data, where known."""
+    """Digests of the tasks in the adapter's training data, where known without its lineage."""
     suite: HarborSuite
     dataset_path: str
     agent: AgentSpec

@@ -220,6 +220,8 @@ class LoRATrainingJobStatus(Status):
     """The published adapter."""
     metrics: Annotated[dict[str, Annotated[str, Field(max_length=32)]], Field(max_length=32)] | None = None
     """Final figures as decimals: trainLoss, trainSeconds, tokensPerSecond."""
+    handled_retry: Annotated[str, Field(max_length=256)] | None = None
+    """Value of the retry annotation that the latest attempt answers."""
     started_at: Annotated[str, Field(max_length=64)] | None = None
     """When the first Job started, RFC 3339."""
     finished_at: Annotated[str, Field(max_length=64)] | None = None

@@ -58,6 +58,8 @@ class Annotation(StrEnum):
 
     RETRY = "whetstone.dev/retry-requested-at"
     """Set by a user on a failed LoRATrainingJob or BenchmarkRun, to any new value: try once more."""
+    MEASURED_TARGET = "whetstone.dev/measured-target"
+    """On the Job of a BenchmarkRun: the version that it measures (`MeasuredTarget` as JSON), fixed at its start."""
     SPEC_HASH = "whetstone.dev/spec-hash"
     """On Jobs and pod templates: digest of what the operator rendered, to tell restarts from hot changes."""
 

@@ -1,0 +1,184 @@
+"""What a Job and its pods say about how the work stands. Pure.
+
+The outcome comes from the termination message of the newest pod that ended (`TerminationReport`). A pod that ended
+without one crashed, and its message holds the last lines of its log.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+from whetstone_api.reports import Outcome, TerminationReport
+from whetstone_api.vocabulary import Reason
+
+LAST_WORDS = 600
+"""Characters of a crashed pod's log that a condition's message shows."""
+WAITING_PROBLEMS = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Running:
+    """The Job is not done. `problem` says what keeps its pod from running, if anything does."""
+
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Succeeded:
+    """The Job ended with its result."""
+
+    report: TerminationReport
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The Job ended without a result."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The Job completed and no pod is left to say with what; its result lies in the output place."""
+
+
+JobOutcome = Running | Succeeded | Failed | Lost
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a pod's container ended."""
+
+    finished_at: str
+    exit_code: int
+    report: TerminationReport | None
+    words: str = field(repr=False)
+    cause: str
+
+
+def judge(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> JobOutcome:
+    """Return how a Job stands.
+
+    Args:
+        job: The Job as the API server stores it.
+        pods: Its pods.
+    """
+    ending = newest_ending(pods)
+    complete = job_condition(job, "Complete")
+    failed = job_condition(job, "Failed")
+    if complete is not None:
+        if ending is None:
+            return Lost()
+        if ending.report is None or ending.report.outcome is not Outcome.SUCCEEDED:
+            words = ending.words or "nothing"
+            return Failed(Reason.POD_FAILED, f"the pod of Job {_name(job)} ended without a report; it said: {words}")
+        return Succeeded(ending.report)
+    if failed is not None:
+        return _failure(job, failed, ending)
+    return Running(pod_problem(pods))
+
+
+def newest_ending(pods: Sequence[Mapping[str, Any]]) -> Ending | None:
+    """Return how the pod that ended last ended; None while none has."""
+    endings = [ending for pod in pods if (ending := _ending(pod)) is not None]
+    return max(endings, key=lambda ending: ending.finished_at, default=None)
+
+
+def pod_problem(pods: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return what keeps a pod from running, in words: image, scheduling, configuration; None if nothing does."""
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        status = pod.get("status", {})
+        for container in status.get("containerStatuses", []):
+            waiting = container.get("state", {}).get("waiting", {})
+            if waiting.get("reason") in WAITING_PROBLEMS:
+                return f"pod {name} cannot start: {waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+        for condition in status.get("conditions", []):
+            if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
+                return f"pod {name} cannot be scheduled: {condition.get('message', '')}"
+    return None
+
+
+def attempts(job: Mapping[str, Any]) -> int:
+    """Return how many pods the Job has started."""
+    status = job.get("status", {})
+    return sum(int(status.get(key) or 0) for key in ("active", "failed", "succeeded"))
+
+
+def job_condition(job: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    """Return the Job's condition of that type where it is true."""
+    for condition in job.get("status", {}).get("conditions") or []:
+        if condition["type"] == kind and condition["status"] == "True":
+            found: Mapping[str, Any] = condition
+            return found
+    return None
+
+
+def _failure(job: Mapping[str, Any], condition: Mapping[str, Any], ending: Ending | None) -> Failed:
+    if ending is not None and ending.report is not None and ending.report.outcome is Outcome.FAILED:
+        return Failed(known_reason(ending.report.reason), ending.report.message)
+    cause = condition.get("reason")
+    if cause == "DeadlineExceeded":
+        limit = job["spec"].get("activeDeadlineSeconds")
+        return Failed(
+            Reason.DEADLINE_EXCEEDED,
+            f"Job {_name(job)} did not end within spec.activeDeadlineSeconds ({limit} s); raise it in a new object",
+        )
+    words = f"; the last pod said: {_last_words(ending)}" if ending is not None else ""
+    if cause == "BackoffLimitExceeded":
+        count = attempts(job)
+        return Failed(Reason.ATTEMPTS_EXHAUSTED, f"Job {_name(job)} failed {count} times and gave up{words}")
+    message = condition.get("message") or "no message"
+    return Failed(Reason.POD_FAILED, f"Job {_name(job)} failed ({cause}): {message}{words}")
+
+
+def _last_words(ending: Ending) -> str:
+    if ending.report is not None:
+        return ending.report.message
+    said = ending.words or "nothing"
+    return f"{said} (exit code {ending.exit_code}, {ending.cause})"
+
+
+def _ending(pod: Mapping[str, Any]) -> Ending | None:
+    for container in pod.get("status", {}).get("containerStatuses") or []:
+        terminated = container.get("state", {}).get("terminated")
+        if terminated is None:
+            continue
+        text = terminated.get("message") or ""
+        return Ending(
+            finished_at=terminated.get("finishedAt") or "",
+            exit_code=int(terminated.get("exitCode", -1)),
+            report=_report(text),
+            words=text.strip()[-LAST_WORDS:],
+            cause=terminated.get("reason") or "no reason given",
+        )
+    return None
+
+
+def _report(text: str) -> TerminationReport | None:
+    try:
+        return TerminationReport.model_validate(json.loads(text))
+    except (ValueError, ValidationError):
+        return None
+
+
+def known_reason(name: str) -> Reason:
+    """Return the reason of that name; a pod of another version may use one that this operator does not know."""
+    return Reason(name) if name in Reason else Reason.POD_FAILED
+
+
+def _name(job: Mapping[str, Any]) -> str:
+    return str(job["metadata"]["name"])

@@ -1,0 +1,212 @@
+"""Reconciles LoRATrainingJobs: resolve, check, Prepare, Train, report the published adapter."""
+
+import json
+from typing import Any
+
+from pydantic import ValidationError
+from whetstone_api.loratrainingjob import DatasetReport, LoRATrainingJob, PublishedAdapter, TrainingProgress
+from whetstone_api.reports import TerminationReport
+from whetstone_api.source import Source
+from whetstone_api.vocabulary import Reason
+
+from whetstone_operator.controllers.job_outcome import Failed, Running, Succeeded, attempts
+from whetstone_operator.controllers.references import require_claims, require_config_map_key, require_server
+from whetstone_operator.controllers.run_to_end import (
+    accept_retry,
+    conclude,
+    due_report,
+    fail,
+    find_job,
+    follow_job,
+    follow_suspension,
+    handled_retry,
+    has_ended,
+    rest,
+    wait_for_job,
+)
+from whetstone_operator.kinds import CONFIG_MAP, Key
+from whetstone_operator.resources.job_pod import CONFIG_KEY
+from whetstone_operator.resources.training import (
+    PREPARE,
+    TRAIN,
+    TrainingPlan,
+    config_name,
+    stage_job_name,
+    training_config_map,
+    training_job,
+)
+from whetstone_operator.runtime.clock import to_rfc3339
+from whetstone_operator.runtime.outcome import Stalled
+from whetstone_operator.runtime.queue import Result
+from whetstone_operator.runtime.reconcile import Context, Step, Work, load, run_steps
+
+Training = Work[LoRATrainingJob]
+
+
+async def reconcile(context: Context, key: Key) -> Result:
+    """Bring one LoRATrainingJob a step further."""
+    work = await load(context, key, LoRATrainingJob)
+    if work is None:
+        return Result()
+    accept_retry(work)
+    if has_ended(work):
+        return await run_steps(work, [rest])
+    return await run_steps(work, Attempt().steps())
+
+
+class Attempt:
+    """What the steps of one reconcile hand on to each other."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, dict[str, Any]] = {}
+        self._configured = False
+        self._base: Source | None = None
+
+    def steps(self) -> list[Step[LoRATrainingJob]]:
+        """Return the steps in their order."""
+        return [self.find_jobs, self.suspend, self.progress, self.resolve, self.check, self.prepare, self.train]
+
+    async def find_jobs(self, work: Training) -> None:
+        """Find the Jobs of this attempt."""
+        for stage in (PREPARE, TRAIN):
+            name = stage_job_name(work.resource, stage=stage, retry=handled_retry(work))
+            job = await find_job(work, name)
+            if job is not None:
+                self._jobs[stage] = job
+
+    async def suspend(self, work: Training) -> None:
+        """Follow `spec.suspend`."""
+        await follow_suspension(work, list(self._jobs.values()))
+
+    async def progress(self, work: Training) -> None:
+        """Take over the latest report."""
+        if TRAIN in self._jobs:
+            work.status["attempts"] = attempts(self._jobs[TRAIN])
+        reported = due_report(work)
+        if reported is None:
+            return
+        report = reported.report
+        work.status["progress"] = TrainingProgress(
+            phase=report.phase[:32],
+            step=report.step,
+            max_steps=report.max_steps,
+            loss=f"{report.loss:.4f}" if report.loss is not None and abs(report.loss) < float("inf") else None,
+            eta_seconds=report.eta_seconds,
+            updated_at=to_rfc3339(reported.at),
+        ).to_wire()
+
+    async def resolve(self, work: Training) -> None:
+        """Find the base model. Once a Job exists, the model that it was created for stays."""
+        if self._jobs:
+            self._base = await _configured_base(work)
+            self._configured = self._base is not None
+        if self._base is None:
+            self._base = await _resolve_base(work)
+
+    async def check(self, work: Training) -> None:
+        """Check what the pods mount, and write their configuration."""
+        if self._configured:
+            return
+        await require_claims(work, _claim_fields(work.resource, self._plan(work).base))
+        for position, dataset in enumerate(work.resource.spec.datasets):
+            reference = dataset.config_map_ref
+            if reference is not None:
+                field = f"spec.datasets[{position}].configMapRef"
+                await require_config_map_key(work, name=reference.name, key=reference.key, field=field)
+        await work.context.kube.apply(training_config_map(self._plan(work)))
+
+    async def prepare(self, work: Training) -> None:
+        """Render, mask and count the data; skipped once training has begun."""
+        if TRAIN in self._jobs and (PREPARE not in self._jobs or "dataset" in work.status):
+            return
+        report = await self._follow(work, PREPARE, Reason.PREPARING)
+        result = report.result
+        if "dataset" in result:
+            work.status["dataset"] = _read(work, DatasetReport, result["dataset"])
+        if "adapter" in result:
+            _publish(work, report)
+
+    async def train(self, work: Training) -> None:
+        """Train, verify and publish."""
+        if work.ended is None:
+            _publish(work, await self._follow(work, TRAIN, Reason.TRAINING))
+
+    def _plan(self, work: Training) -> TrainingPlan:
+        if self._base is None:
+            raise RuntimeError("the base model is resolved before it is used")
+        return TrainingPlan(
+            job=work.resource, base=self._base, settings=work.context.settings, retry=handled_retry(work)
+        )
+
+    async def _follow(self, work: Training, stage: str, reason: Reason) -> TerminationReport:
+        job = self._jobs.get(stage)
+        if job is None:
+            job = await work.context.kube.create(training_job(self._plan(work), stage))
+            self._jobs[stage] = job
+        outcome = await follow_job(work, job)
+        if isinstance(outcome, Failed):
+            raise fail(work, outcome)
+        if isinstance(outcome, Succeeded):
+            return outcome.report
+        running = outcome if isinstance(outcome, Running) else Running()
+        raise wait_for_job(running, job, reason=reason, message=f"Job {job['metadata']['name']} is at work")
+
+
+async def _configured_base(work: Training) -> Source | None:
+    found = await work.context.kube.get(CONFIG_MAP, work.namespace, config_name(work.resource))
+    try:
+        return Source(uri=json.loads((found or {})["data"][CONFIG_KEY])["baseModelSource"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+async def _resolve_base(work: Training) -> Source:
+    base = work.resource.spec.base_model
+    if base.source is not None:
+        return base.source
+    if base.model_server_ref is None:
+        raise Stalled(Reason.INVALID_SPEC, "spec.baseModel: give exactly one of modelServerRef and source")
+    name = base.model_server_ref.name
+    server = await require_server(work, name, field="spec.baseModel.modelServerRef.name")
+    rank, limit = work.resource.spec.lora.rank, server.spec.adapter_capacity.max_rank
+    if rank > limit:
+        raise Stalled(
+            Reason.RANK_NOT_SERVABLE,
+            f"spec.lora.rank: {rank} is above spec.adapterCapacity.maxRank ({limit}) of ModelServer {name}; raise "
+            "maxRank there, or create the job with a lower rank",
+        )
+    return server.spec.model.source
+
+
+def _claim_fields(job: LoRATrainingJob, base: Source) -> dict[str, str]:
+    fields = {f"spec.baseModel ({base.uri})": base.claim}
+    for position, dataset in enumerate(job.spec.datasets):
+        if dataset.source is not None:
+            fields[f"spec.datasets[{position}].source.uri"] = dataset.source.claim
+    fields["spec.workspace.claimName"] = job.spec.workspace.claim_name
+    fields["spec.output.adapter.uri"] = job.spec.output.adapter.claim
+    return fields
+
+
+def _publish(work: Training, report: TerminationReport) -> None:
+    adapter = _read(work, PublishedAdapter, report.result.get("adapter"))
+    work.status["adapter"] = adapter
+    metrics = report.result.get("metrics") or {}
+    if metrics:
+        work.status["metrics"] = {str(name): str(value)[:32] for name, value in metrics.items()}
+    adopted = bool(report.result.get("adopted"))
+    conclude(
+        work,
+        reason=Reason.ADOPTED if adopted else Reason.SUCCEEDED,
+        message=f"{'adopted' if adopted else 'published'} {adapter['uri']} ({adapter['digest'][:19]})",
+    )
+
+
+def _read(work: Training, model: type[DatasetReport] | type[PublishedAdapter], value: Any) -> dict[str, Any]:
+    try:
+        return model.model_validate(value).to_wire()
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = f"the trainer's report does not fit this operator ({model.__name__}.{where}: {first['msg']})"
+        raise fail(work, Failed(Reason.INTERNAL_ERROR, f"{message}; use images of one release")) from error

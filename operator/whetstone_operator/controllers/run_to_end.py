@@ -1,0 +1,147 @@
+"""What the kinds that end with a result share: retry, rest after the end, suspension, and following a Job."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from whetstone_api.benchmarkrun import BenchmarkRun
+from whetstone_api.loratrainingjob import LoRATrainingJob
+from whetstone_api.vocabulary import Annotation, ConditionType, Reason
+
+from whetstone_operator.controllers.job_outcome import Failed, JobOutcome, Lost, Running, job_condition, judge
+from whetstone_operator.kinds import JOB, POD
+from whetstone_operator.resources.metadata import selector_labels
+from whetstone_operator.runtime.clock import to_rfc3339
+from whetstone_operator.runtime.outcome import Paused, Stalled, Waiting
+from whetstone_operator.runtime.progress import Reported
+from whetstone_operator.runtime.reconcile import Work
+
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+LOOK_AGAIN_SECONDS = 10.0
+"""Pause before a pod that does not run yet is looked at again: the operator watches Jobs, not pods."""
+_RETRY_LENGTH = 256
+
+
+def accept_retry[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> None:
+    """Start over where the object has failed and its retry annotation has a value that was not answered yet."""
+    wanted = work.resource.metadata.annotations.get(Annotation.RETRY, "")[:_RETRY_LENGTH]
+    if not wanted or wanted == work.status.get("handledRetry") or not work.conditions.is_true(ConditionType.FAILED):
+        return
+    work.status.clear()
+    work.status["handledRetry"] = wanted
+
+
+def handled_retry[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> str | None:
+    """Return the retry request that the current attempt answers."""
+    value: str | None = work.status.get("handledRetry")
+    return value
+
+
+def has_ended[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> bool:
+    """Return whether the object has its result or has failed for good."""
+    return "finishedAt" in work.status
+
+
+async def rest[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> None:
+    """Keep an ended object as it is. Its Jobs get their time to live only now, when nothing needs them any more."""
+    work.context.board.forget(work.key)
+    await _limit_life(work)
+    ready = work.conditions.get(ConditionType.READY)
+    if ready is None:
+        return
+    if not work.conditions.is_true(ConditionType.COMPLETE):
+        raise Stalled(ready["reason"], ready["message"])
+    work.finish(Reason(ready["reason"]), ready["message"])
+
+
+def conclude[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], *, reason: Reason, message: str) -> None:
+    """End an object with its result."""
+    work.status["finishedAt"] = to_rfc3339(work.now)
+    work.context.board.forget(work.key)
+    work.finish(reason, message)
+
+
+def fail[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], failure: Failed) -> Stalled:
+    """End an object without a result; the caller raises what this returns."""
+    work.status["finishedAt"] = to_rfc3339(work.now)
+    work.context.board.forget(work.key)
+    return Stalled(failure.reason, failure.message)
+
+
+async def find_job[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], name: str) -> dict[str, Any] | None:
+    """Return a Job of the object; None when it does not exist.
+
+    Raises:
+        Waiting: It is being deleted; it comes back once it is gone.
+    """
+    job = await work.context.kube.get(JOB, work.namespace, name)
+    if job is not None and job["metadata"].get("deletionTimestamp"):
+        raise Waiting(Reason.PROGRESSING, f"Job {name} is being deleted; it is created again", LOOK_AGAIN_SECONDS)
+    return job
+
+
+async def follow_suspension[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], jobs: list[dict[str, Any]]) -> None:
+    """Hold unfinished Jobs back, or let them go, as `spec.suspend` says.
+
+    Raises:
+        Paused: The object is suspended.
+    """
+    wanted = work.resource.spec.suspend
+    for job in jobs:
+        if bool(job["spec"].get("suspend")) != wanted and not _finished(job):
+            await _change(work, job, {"suspend": wanted})
+    if wanted:
+        raise Paused(Reason.SUSPENDED, "spec.suspend is true; set it to false to go on")
+
+
+async def follow_job[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], job: dict[str, Any]) -> JobOutcome:
+    """Return how a Job stands.
+
+    Raises:
+        Waiting: The Job completed and nothing is left to say with what. It is deleted, and the one created in its
+            place finds the published result and reports it.
+    """
+    name = job["metadata"]["name"]
+    work.status.setdefault("startedAt", job["metadata"]["creationTimestamp"])
+    pods = await work.context.kube.list(POD, work.namespace, {JOB_NAME_LABEL: name})
+    outcome = judge(job, pods)
+    if isinstance(outcome, Lost):
+        await work.context.kube.delete(JOB, work.namespace, name)
+        raise Waiting(
+            Reason.PROGRESSING,
+            f"Job {name} completed and its pod is gone; it runs again to report what it published",
+            LOOK_AGAIN_SECONDS,
+        )
+    return outcome
+
+
+def wait_for_job(outcome: Running, job: Mapping[str, Any], *, reason: Reason, message: str) -> Waiting:
+    """Return the interrupt for a Job that is not done; the caller raises it."""
+    if outcome.problem is not None:
+        return Waiting(Reason.POD_FAILED, outcome.problem, LOOK_AGAIN_SECONDS)
+    ready = int(job.get("status", {}).get("ready") or 0) > 0
+    return Waiting(reason, message, None if ready else LOOK_AGAIN_SECONDS)
+
+
+def due_report[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> Reported | None:
+    """Return the pod's report to write into `status.progress` now; None when there is none, or it is too early."""
+    progress = work.status.get("progress") or {}
+    return work.context.board.due(work.key, phase=progress.get("phase"), updated_at=progress.get("updatedAt"))
+
+
+async def _limit_life[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> None:
+    seconds = work.resource.spec.ttl_seconds_after_finished
+    if seconds is None:
+        return
+    for job in await work.context.kube.list(JOB, work.namespace, selector_labels(work.resource)):
+        if _finished(job) and job["spec"].get("ttlSecondsAfterFinished") != seconds:
+            await _change(work, job, {"ttlSecondsAfterFinished": seconds})
+
+
+async def _change[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], job: dict[str, Any], spec: dict[str, Any]) -> None:
+    """Change fields of an existing Job; the uid keeps the request from creating one."""
+    metadata = {key: job["metadata"][key] for key in ("name", "namespace", "uid")}
+    await work.context.kube.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+
+
+def _finished(job: Mapping[str, Any]) -> bool:
+    return any(job_condition(job, kind) is not None for kind in ("Complete", "Failed"))

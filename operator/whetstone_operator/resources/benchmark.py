@@ -1,0 +1,114 @@
+"""Children of a BenchmarkRun: the configuration and the runner's Job."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from whetstone_api.benchmarkrun import BenchmarkRun, MeasuredTarget
+from whetstone_api.jobs import BenchmarkConfig, ObjectIdentity
+from whetstone_api.source import Source
+from whetstone_api.vocabulary import CONFIG_PATH, Annotation
+
+from whetstone_operator.resources.job_pod import JobPlan, build_config_map, build_job, job_hash, report_url
+from whetstone_operator.settings import Settings
+
+RUNNER_ACCOUNT = "whetstone-runner"
+"""Service account of the runner: it creates the trials' pods. The chart makes it in each served namespace."""
+BACKOFF_LIMIT = 4
+"""Failed runner pods until the Job gives up; finished trials are kept from one to the next."""
+COMPONENT = "benchmark"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkPlan:
+    """A run with its references resolved.
+
+    Args:
+        run: The object.
+        target: The version to measure.
+        server_url: Base URL of the server's API, ending in `/v1`.
+        adapter_source: Folder of the adapter, for its lineage; None for the base.
+        baseline_output: Folder of the baseline's results.
+        settings: What the administrator decided.
+        retry: The retry request that this attempt answers.
+    """
+
+    run: BenchmarkRun
+    target: MeasuredTarget
+    server_url: str
+    adapter_source: Source | None
+    baseline_output: Source | None
+    settings: Settings
+    retry: str | None
+
+
+def config_name(run: BenchmarkRun) -> str:
+    """Return the name of the ConfigMap with the configuration."""
+    return f"{run.metadata.name}-config"
+
+
+def run_job_name(run: BenchmarkRun, retry: str | None) -> str:
+    """Return the name of the runner's Job, as in `b-run-1f2e3d4c`."""
+    return f"{run.metadata.name}-run-{job_hash(run, retry)}"
+
+
+def benchmark_config(plan: BenchmarkPlan) -> BenchmarkConfig:
+    """Return what the runner reads."""
+    run, spec = plan.run, plan.run.spec
+    return BenchmarkConfig(
+        object=ObjectIdentity(
+            kind=run.kind_name, namespace=run.metadata.namespace, name=run.metadata.name, uid=run.metadata.uid
+        ),
+        report_url=report_url(run, plan.settings),
+        server_url=plan.server_url,
+        served_name=plan.target.served_name,
+        adapter=plan.target.adapter,
+        adapter_digest=plan.target.digest,
+        adapter_path=plan.adapter_source.mount_path if plan.adapter_source else None,
+        suite=spec.suite.harbor,
+        dataset_path=spec.suite.harbor.dataset.mount_path,
+        agent=spec.agent,
+        sampling=spec.sampling,
+        attempts=spec.attempts,
+        concurrency=spec.concurrency,
+        output_path=spec.output.mount_path,
+        output_uri=spec.output.uri,
+        baseline_name=spec.baseline_ref.name if spec.baseline_ref else None,
+        baseline_path=plan.baseline_output.mount_path if plan.baseline_output else None,
+    )
+
+
+def benchmark_config_map(plan: BenchmarkPlan) -> dict[str, Any]:
+    """Return the ConfigMap of the configuration."""
+    config = benchmark_config(plan).to_json()
+    return build_config_map(plan.run, name=config_name(plan.run), component=COMPONENT, config=config)
+
+
+def claims(plan: BenchmarkPlan) -> dict[str, bool]:
+    """Return whether each claim that the runner mounts is writable, by name."""
+    read = {plan.run.spec.suite.harbor.dataset.claim}
+    read |= {source.claim for source in (plan.adapter_source, plan.baseline_output) if source}
+    return dict.fromkeys(read, False) | {plan.run.spec.output.claim: True}
+
+
+def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
+    """Return the runner's Job; its annotation keeps which version it measures."""
+    spec = plan.run.spec
+    measured = plan.target.model_dump_json(by_alias=True, exclude_none=True)
+    return build_job(
+        JobPlan(
+            owner=plan.run,
+            name=run_job_name(plan.run, plan.retry),
+            settings=plan.settings,
+            component=COMPONENT,
+            annotations={str(Annotation.MEASURED_TARGET): measured},
+            image=spec.image or plan.settings.benchmark_image,
+            arguments=("--config", CONFIG_PATH),
+            config_map=config_name(plan.run),
+            claims=claims(plan),
+            resources=spec.resources,
+            service_account=RUNNER_ACCOUNT,
+            backoff_limit=BACKOFF_LIMIT,
+            deadline_seconds=spec.active_deadline_seconds,
+            suspend=spec.suspend,
+        )
+    )

@@ -1,0 +1,117 @@
+"""Children of a LoRATrainingJob: the configuration and the two Jobs, Prepare and Train."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from whetstone_api.jobs import DatasetFile, ObjectIdentity, TrainingConfig
+from whetstone_api.loratrainingjob import DatasetSpec, LoRATrainingJob
+from whetstone_api.source import Source
+from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, CONFIGMAPS_ROOT, Label
+
+from whetstone_operator.resources.job_pod import JobPlan, build_config_map, build_job, job_hash, report_url
+from whetstone_operator.settings import Settings
+
+PREPARE = "prepare"
+TRAIN = "train"
+BACKOFF_LIMITS = {PREPARE: 2, TRAIN: 6}
+"""Failed pods until a stage gives up; a training pod that dies costs only the steps since its checkpoint."""
+COMPONENT = "training"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """A training with its references resolved.
+
+    Args:
+        job: The object.
+        base: Folder of the base model.
+        settings: What the administrator decided.
+        retry: The retry request that this attempt answers.
+    """
+
+    job: LoRATrainingJob
+    base: Source
+    settings: Settings
+    retry: str | None
+
+
+def config_name(job: LoRATrainingJob) -> str:
+    """Return the name of the ConfigMap with the configuration."""
+    return f"{job.metadata.name}-config"
+
+
+def stage_job_name(job: LoRATrainingJob, *, stage: str, retry: str | None) -> str:
+    """Return the name of a stage's Job, as in `t-train-1f2e3d4c`."""
+    return f"{job.metadata.name}-{stage}-{job_hash(job, retry)}"
+
+
+def dataset_file(dataset: DatasetSpec, position: int) -> DatasetFile:
+    """Return where a dataset lies in the container, and how the user named it."""
+    if dataset.source is not None:
+        field = f"spec.datasets[{position}].source.uri ({dataset.source.uri})"
+        return DatasetFile(name=dataset.name, path=dataset.source.mount_path, field=field)
+    if dataset.config_map_ref is None:
+        raise ValueError(f"spec.datasets[{position}] has neither source nor configMapRef")
+    reference = dataset.config_map_ref
+    return DatasetFile(
+        name=dataset.name,
+        path=f"{CONFIGMAPS_ROOT}/{reference.name}/{reference.key}",
+        field=f"spec.datasets[{position}].configMapRef (key {reference.key} of ConfigMap {reference.name})",
+    )
+
+
+def training_config(plan: TrainingPlan) -> TrainingConfig:
+    """Return what the trainer reads."""
+    job = plan.job
+    folder = f"{job.metadata.name}-{job.metadata.uid.replace('-', '')[:8]}"
+    return TrainingConfig(
+        object=ObjectIdentity(
+            kind=job.kind_name, namespace=job.metadata.namespace, name=job.metadata.name, uid=job.metadata.uid
+        ),
+        report_url=report_url(job, plan.settings),
+        base_model_path=plan.base.mount_path,
+        base_model_source=plan.base.uri,
+        datasets=[dataset_file(dataset, position) for position, dataset in enumerate(job.spec.datasets)],
+        lora=job.spec.lora,
+        hyperparameters=job.spec.hyperparameters,
+        checkpoint=job.spec.checkpoint,
+        workspace_path=f"{CLAIMS_ROOT}/{job.spec.workspace.claim_name}/{folder}",
+        output_path=job.spec.output.adapter.mount_path,
+        output_uri=job.spec.output.adapter.uri,
+    )
+
+
+def training_config_map(plan: TrainingPlan) -> dict[str, Any]:
+    """Return the ConfigMap of the configuration."""
+    config = training_config(plan).to_json()
+    return build_config_map(plan.job, name=config_name(plan.job), component=COMPONENT, config=config)
+
+
+def claims(job: LoRATrainingJob, base: Source) -> dict[str, bool]:
+    """Return whether each claim that the pods mount is writable, by name."""
+    read = {base.claim, *(dataset.source.claim for dataset in job.spec.datasets if dataset.source)}
+    written = {job.spec.workspace.claim_name, job.spec.output.adapter.claim}
+    return dict.fromkeys(read, False) | dict.fromkeys(written, True)
+
+
+def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
+    """Return the Job of a stage (`prepare` or `train`)."""
+    job = plan.job
+    return build_job(
+        JobPlan(
+            owner=job,
+            name=stage_job_name(job, stage=stage, retry=plan.retry),
+            settings=plan.settings,
+            component=COMPONENT,
+            labels={str(Label.STAGE): stage},
+            image=job.spec.image or plan.settings.trainer_image,
+            arguments=(stage, "--config", CONFIG_PATH),
+            config_map=config_name(job),
+            claims=claims(job, plan.base),
+            config_maps=tuple({d.config_map_ref.name for d in job.spec.datasets if d.config_map_ref}),
+            resources=job.spec.resources,
+            backoff_limit=BACKOFF_LIMITS[stage],
+            deadline_seconds=job.spec.active_deadline_seconds,
+            suspend=job.spec.suspend,
+        )
+    )

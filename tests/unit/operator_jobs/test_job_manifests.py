@@ -1,0 +1,164 @@
+"""The Jobs that run-to-end objects start."""
+
+import json
+from typing import Any
+
+import pytest
+from whetstone_api.benchmarkrun import BenchmarkRun, MeasuredTarget
+from whetstone_api.jobs import BenchmarkConfig, TrainingConfig
+from whetstone_api.loratrainingjob import LoRATrainingJob
+from whetstone_api.source import Source
+from whetstone_operator.resources.benchmark import BenchmarkPlan, benchmark_config_map, benchmark_job, run_job_name
+from whetstone_operator.resources.training import (
+    TrainingPlan,
+    stage_job_name,
+    training_config_map,
+    training_job,
+)
+from whetstone_operator.settings import Settings
+
+SETTINGS = Settings(
+    server_image="r/server:1", trainer_image="r/trainer:1", benchmark_image="r/benchmark:1", operator_url="http://op"
+)
+UID = "12345678-9abc-def0-1234-56789abcdef0"
+
+
+def make_training(*, uid: str = UID, **spec: Any) -> LoRATrainingJob:
+    return LoRATrainingJob.model_validate(
+        {
+            "metadata": {"name": "t", "namespace": "n", "uid": uid},
+            "spec": {
+                "baseModel": {"modelServerRef": {"name": "m"}},
+                "datasets": [
+                    {"name": "a", "source": {"uri": "pvc://data/a.jsonl"}},
+                    {"name": "b", "configMapRef": {"name": "rows", "key": "b.jsonl"}},
+                ],
+                "workspace": {"claimName": "work"},
+                "output": {"adapter": {"uri": "pvc://adapters/t"}},
+                **spec,
+            },
+        }
+    )
+
+
+def make_training_plan(job: LoRATrainingJob, retry: str | None = None) -> TrainingPlan:
+    return TrainingPlan(job=job, base=Source(uri="pvc://models/m"), settings=SETTINGS, retry=retry)
+
+
+def make_benchmark_plan(*, adapter: bool = True) -> BenchmarkPlan:
+    run = BenchmarkRun.model_validate(
+        {
+            "metadata": {"name": "b", "namespace": "n", "uid": UID},
+            "spec": {
+                "target": {"modelServerRef": {"name": "m"}},
+                "suite": {"harbor": {"dataset": {"uri": "pvc://data/tasks"}}},
+                "baselineRef": {"name": "base"},
+                "output": {"uri": "pvc://results/b"},
+            },
+        }
+    )
+    return BenchmarkPlan(
+        run=run,
+        target=MeasuredTarget(served_name="tools--abababab", adapter="tools", digest="sha256:ab"),
+        server_url="http://m.n.svc/v1",
+        adapter_source=Source(uri="pvc://adapters/tools") if adapter else None,
+        baseline_output=Source(uri="pvc://results/base"),
+        settings=SETTINGS,
+        retry=None,
+    )
+
+
+def pod_of(job: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = job["spec"]["template"]["spec"]
+    return spec
+
+
+def mounts_of(job: dict[str, Any]) -> dict[str, bool]:
+    mounts = pod_of(job)["containers"][0]["volumeMounts"]
+    return {mount["mountPath"]: bool(mount.get("readOnly")) for mount in mounts}
+
+
+def test_training_mounts_what_it_reads_read_only() -> None:
+    mounts = mounts_of(training_job(make_training_plan(make_training()), "train"))
+    assert mounts["/mnt/claims/models"]
+    assert mounts["/mnt/claims/data"]
+    assert mounts["/mnt/configmaps/rows"]
+    assert not mounts["/mnt/claims/work"]
+    assert not mounts["/mnt/claims/adapters"]
+
+
+def test_claim_that_is_read_and_written_is_mounted_once() -> None:
+    job = make_training(output={"adapter": {"uri": "pvc://data/out"}})
+    mounts = pod_of(training_job(make_training_plan(job), "train"))["containers"][0]["volumeMounts"]
+    assert [mount["mountPath"] for mount in mounts].count("/mnt/claims/data") == 1
+    assert not mounts_of(training_job(make_training_plan(job), "train"))["/mnt/claims/data"]
+
+
+def test_training_config_names_each_dataset_as_the_user_did() -> None:
+    config_map = training_config_map(make_training_plan(make_training()))
+    config = TrainingConfig.model_validate(json.loads(config_map["data"]["config.json"]))
+    assert [dataset.path for dataset in config.datasets] == ["/mnt/claims/data/a.jsonl", "/mnt/configmaps/rows/b.jsonl"]
+    assert config.datasets[0].field == "spec.datasets[0].source.uri (pvc://data/a.jsonl)"
+    assert config.workspace_path == "/mnt/claims/work/t-12345678"
+    assert config.report_url == "http://op/v1/reports/loratrainingjobs/n/t"
+
+
+@pytest.mark.parametrize("stage", ["prepare", "train"])
+def test_job_fails_at_once_on_wrong_input_and_ignores_evictions(stage: str) -> None:
+    rules = training_job(make_training_plan(make_training()), stage)["spec"]["podFailurePolicy"]["rules"]
+    assert [rule["action"] for rule in rules] == ["FailJob", "Ignore"]
+    assert rules[0]["onExitCodes"]["values"] == [65]
+
+
+def test_job_name_stays_when_only_suspension_or_time_to_live_change() -> None:
+    first = stage_job_name(make_training(), stage="train", retry=None)
+    changed = make_training(suspend=True, ttlSecondsAfterFinished=5)
+    assert stage_job_name(changed, stage="train", retry=None) == first
+
+
+def test_job_name_differs_for_a_namesake_created_later_and_for_a_retry() -> None:
+    names = {
+        stage_job_name(make_training(), stage="train", retry=None),
+        stage_job_name(make_training(uid="another"), stage="train", retry=None),
+        stage_job_name(make_training(), stage="train", retry="once more"),
+    }
+    assert len(names) == 3
+
+
+def test_training_pod_holds_no_api_token_and_the_runner_does() -> None:
+    trainer = pod_of(training_job(make_training_plan(make_training()), "train"))
+    runner = pod_of(benchmark_job(make_benchmark_plan()))
+    assert trainer["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in trainer
+    assert runner["serviceAccountName"] == "whetstone-runner"
+
+
+def test_runner_reads_adapter_and_baseline_and_writes_its_output() -> None:
+    mounts = mounts_of(benchmark_job(make_benchmark_plan()))
+    assert mounts["/mnt/claims/adapters"]
+    assert mounts["/mnt/claims/data"]
+    assert not mounts["/mnt/claims/results"]
+
+
+def test_runner_config_round_trips() -> None:
+    config_map = benchmark_config_map(make_benchmark_plan())
+    config = BenchmarkConfig.model_validate(json.loads(config_map["data"]["config.json"]))
+    assert config.adapter_path == "/mnt/claims/adapters/tools"
+    assert config.baseline_path == "/mnt/claims/results/base"
+    assert config.served_name == "tools--abababab"
+
+
+def test_job_keeps_the_version_that_it_measures() -> None:
+    job = benchmark_job(make_benchmark_plan())
+    kept = MeasuredTarget.model_validate_json(job["metadata"]["annotations"]["whetstone.dev/measured-target"])
+    assert kept == make_benchmark_plan().target
+
+
+def test_base_run_mounts_no_adapter() -> None:
+    assert "/mnt/claims/adapters" not in mounts_of(benchmark_job(make_benchmark_plan(adapter=False)))
+
+
+def test_longest_object_name_fits_a_job_and_its_pods() -> None:
+    plan = make_benchmark_plan()
+    long = plan.run.model_copy(update={"metadata": plan.run.metadata.model_copy(update={"name": "x" * 40})})
+    assert len(run_job_name(long, None)) <= 63

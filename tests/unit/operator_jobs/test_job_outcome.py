@@ -1,0 +1,98 @@
+"""What a Job and its pods say about how the work stands."""
+
+from typing import Any
+
+import pytest
+from whetstone_api.reports import Outcome, TerminationReport
+from whetstone_api.vocabulary import Reason
+from whetstone_operator.controllers.job_outcome import Failed, Lost, Running, Succeeded, attempts, judge
+
+
+def make_job(condition: str | None = None, *, reason: str = "", **status: Any) -> dict[str, Any]:
+    conditions = [{"type": condition, "status": "True", "reason": reason, "message": "words of the Job"}]
+    return {
+        "metadata": {"name": "t-train-0"},
+        "spec": {"activeDeadlineSeconds": 60},
+        "status": {**status, "conditions": conditions if condition else []},
+    }
+
+
+def make_pod(*, message: str, code: int = 0, finished: str = "2026-01-01T00:00:00Z") -> dict[str, Any]:
+    terminated = {"exitCode": code, "reason": "Error" if code else "Completed", "message": message}
+    return {
+        "metadata": {"name": "p"},
+        "status": {"containerStatuses": [{"state": {"terminated": {**terminated, "finishedAt": finished}}}]},
+    }
+
+
+def report(outcome: Outcome, *, reason: str = "Succeeded", message: str = "done") -> str:
+    return TerminationReport(outcome=outcome, reason=reason, message=message).to_termination_message()
+
+
+def test_complete_job_gives_its_report() -> None:
+    outcome = judge(make_job("Complete"), [make_pod(message=report(Outcome.SUCCEEDED))])
+    assert isinstance(outcome, Succeeded)
+    assert outcome.report.message == "done"
+
+
+def test_complete_job_without_pods_is_lost() -> None:
+    assert judge(make_job("Complete"), []) == Lost()
+
+
+def test_complete_job_whose_pod_left_no_report_fails_instead_of_running_forever() -> None:
+    outcome = judge(make_job("Complete"), [make_pod(message="not a report")])
+    assert isinstance(outcome, Failed)
+    assert "not a report" in outcome.message
+
+
+def test_user_error_keeps_its_reason_and_words() -> None:
+    text = report(Outcome.FAILED, reason="DatasetInvalid", message="spec.datasets[0]: row 3 has no assistant turn")
+    outcome = judge(make_job("Failed", reason="PodFailurePolicy"), [make_pod(message=text, code=65)])
+    assert outcome == Failed(Reason.DATASET_INVALID, "spec.datasets[0]: row 3 has no assistant turn")
+
+
+def test_crashed_job_tells_its_last_words_and_count() -> None:
+    pods = [
+        make_pod(message="first crash", code=1, finished="2026-01-01T00:00:00Z"),
+        make_pod(message="RuntimeError: out of luck", code=1, finished="2026-01-01T00:01:00Z"),
+    ]
+    outcome = judge(make_job("Failed", reason="BackoffLimitExceeded", failed=2), pods)
+    assert isinstance(outcome, Failed)
+    assert outcome.reason is Reason.ATTEMPTS_EXHAUSTED
+    assert "failed 2 times" in outcome.message
+    assert "RuntimeError: out of luck (exit code 1" in outcome.message
+
+
+def test_deadline_names_the_field() -> None:
+    outcome = judge(make_job("Failed", reason="DeadlineExceeded"), [])
+    assert isinstance(outcome, Failed)
+    assert outcome.reason is Reason.DEADLINE_EXCEEDED
+    assert "spec.activeDeadlineSeconds (60 s)" in outcome.message
+
+
+def test_reason_of_another_release_becomes_pod_failed() -> None:
+    text = report(Outcome.FAILED, reason="FromTheFuture", message="no idea")
+    assert judge(make_job("Failed"), [make_pod(message=text, code=65)]) == Failed(Reason.POD_FAILED, "no idea")
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (
+            {"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]},
+            "pod p cannot start: ImagePullBackOff: no such image",
+        ),
+        (
+            {"conditions": [{"type": "PodScheduled", "reason": "Unschedulable", "message": "0/1 nodes"}]},
+            "pod p cannot be scheduled: 0/1 nodes",
+        ),
+        ({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, None),
+        ({"containerStatuses": [{"state": {"running": {}}}]}, None),
+    ],
+)
+def test_running_job_tells_what_keeps_its_pod(status: dict[str, Any], words: str | None) -> None:
+    assert judge(make_job(), [{"metadata": {"name": "p"}, "status": status}]) == Running(words)
+
+
+def test_attempts_count_every_pod() -> None:
+    assert attempts(make_job(active=1, failed=2)) == 3

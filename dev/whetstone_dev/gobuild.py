@@ -1,0 +1,142 @@
+"""Build the cluster's programs from published Go modules, once per version, into the cache folder."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from whetstone_dev import versions
+from whetstone_dev.commands import DevError, run
+from whetstone_dev.places import CHECKOUT, cache_folder
+from whetstone_dev.progress import stage
+
+_SOURCES = CHECKOUT / "dev" / "go"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program to build: its name, version, expected duration in words, and how to prepare its module folder."""
+
+    name: str
+    version: str
+    expected: str
+    prepare: Callable[[Path], list[str]]
+
+    @property
+    def path(self) -> Path:
+        """Where the built program lies, whether built yet or not."""
+        return cache_folder() / self.name / self.version / self.name
+
+
+def kubernetes_go_mod(upstream: str, *, version: str) -> str:
+    """The go.mod of a program that imports k8s.io/kubernetes.
+
+    Upstream's file replaces each staging module by a folder that the published module does not hold, so each is
+    replaced by the published module of the same minor and patch (k8s.io/kubernetes v1.34.4 is k8s.io/api v0.34.4).
+    """
+    staging = re.findall(r"^\s*(k8s\.io/[\w.-]+) => \./staging", upstream, re.MULTILINE)
+    text = upstream.replace("module k8s.io/kubernetes", "module whetstone.dev/hyperkube")
+    text = re.sub(r"replace \(.*?\n\)\n", "", text, flags=re.DOTALL)
+    text = text.replace("require (\n", f"require (\n\tk8s.io/kubernetes v{version}\n", 1)
+    published = "v0." + version.split(".", 1)[1]
+    return text + "\nreplace (\n" + "".join(f"\t{name} => {name} {published}\n" for name in staging) + ")\n"
+
+
+def _environment() -> dict[str, str]:
+    environment = dict(os.environ)
+    environment.update(CGO_ENABLED="0", GOFLAGS="-mod=mod", GOTOOLCHAIN="auto")
+    return environment
+
+
+def _module_folder(module: str, version: str, *, work: Path) -> Path:
+    text = run(["go", "mod", "download", "-json", f"{module}@v{version}"], cwd=work, env=_environment())
+    return Path(json.loads(text)["Dir"])
+
+
+def _hyperkube(work: Path) -> list[str]:
+    module = _module_folder("k8s.io/kubernetes", versions.KUBERNETES, work=work)
+    upstream = (module / "go.mod").read_text()
+    (work / "go.mod").write_text(kubernetes_go_mod(upstream, version=versions.KUBERNETES))
+    (work / "go.sum").write_text((module / "go.sum").read_text())
+    shutil.copy(_SOURCES / "hyperkube" / "main.go", work)
+    stamp = "k8s.io/component-base/version"
+    major, minor, _ = versions.KUBERNETES.split(".")
+    return [f"-X {stamp}.gitVersion=v{versions.KUBERNETES} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"]
+
+
+def _coredns(work: Path) -> list[str]:
+    module = _module_folder("github.com/coredns/coredns", versions.COREDNS, work=work)
+    text = (module / "go.mod").read_text().replace("module github.com/coredns/coredns", "module whetstone.dev/coredns")
+    requirement = f"require (\n\tgithub.com/coredns/coredns v{versions.COREDNS}\n"
+    (work / "go.mod").write_text(text.replace("require (\n", requirement, 1))
+    (work / "go.sum").write_text((module / "go.sum").read_text())
+    shutil.copy(_SOURCES / "coredns" / "main.go", work)
+    return [""]
+
+
+def _node_helper(work: Path) -> list[str]:
+    (work / "go.mod").write_text("module whetstone.dev/nodehelper\n\ngo 1.21\n")
+    shutil.copy(_SOURCES / "nodehelper" / "main.go", work)
+    return [""]
+
+
+def _local_path(work: Path) -> list[str]:
+    module = _module_folder("github.com/rancher/local-path-provisioner", versions.LOCAL_PATH, work=work)
+    for name in ("go.mod", "go.sum", "main.go", "provisioner.go", "util.go"):
+        (work / name).write_text((module / name).read_text())
+    return [f"-X main.VERSION=v{versions.LOCAL_PATH}"]
+
+
+def _helm(work: Path) -> list[str]:
+    module = _module_folder("helm.sh/helm/v3", versions.HELM, work=work)
+    shutil.copytree(module, work, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    for folder in [work, *(path for path in work.rglob("*") if path.is_dir())]:
+        folder.chmod(0o755)
+    return [f"-X helm.sh/helm/v3/internal/version.version=v{versions.HELM}", "./cmd/helm"]
+
+
+HYPERKUBE = Program("hyperkube", versions.KUBERNETES, "5 to 8 minutes on 2 cores", _hyperkube)
+COREDNS = Program("coredns", versions.COREDNS, "1.5 minutes", _coredns)
+HELM = Program("helm", versions.HELM, "1.5 minutes", _helm)
+LOCAL_PATH = Program("local-path-provisioner", versions.LOCAL_PATH, "1 minute", _local_path)
+NODE_HELPER = Program("nodehelper", versions.NODE_HELPER, "", _node_helper)
+PROGRAMS = (HYPERKUBE, COREDNS, LOCAL_PATH, NODE_HELPER, HELM)
+
+
+def build(program: Program) -> Path:
+    """Build a program unless the cache holds it, and return its path.
+
+    Raises:
+        DevError: Go is missing, or the modules could not be fetched or compiled.
+    """
+    if program.path.exists():
+        return program.path
+    if shutil.which("go") is None:
+        raise DevError("go: program not found; install Go 1.24 or newer (https://go.dev/dl) and put it on PATH")
+    work = cache_folder() / "build" / program.name
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    with stage(f"Building {program.name} {program.version}, once", expected=program.expected):
+        flags, *packages = program.prepare(work)
+        built = work / "built.program"
+        command = ["go", "build", "-trimpath", "-ldflags", f"-s -w {flags}", "-o", str(built), *(packages or ["."])]
+        run(command, cwd=work, env=_environment(), log=cache_folder() / "log" / f"{program.name}.log")
+    program.path.parent.mkdir(parents=True, exist_ok=True)
+    built.replace(program.path)
+    shutil.rmtree(work, ignore_errors=True)
+    return program.path
+
+
+def build_all() -> None:
+    """Build every program that the cache lacks, then drop Go's compile cache when anything was compiled in CI.
+
+    Go's cache grows to 10 GB and is of no use once the programs are kept; elsewhere it belongs to the user.
+    """
+    missing = [program for program in PROGRAMS if not program.path.exists()]
+    for program in missing:
+        build(program)
+    if missing and os.environ.get("CI"):
+        run(["go", "clean", "-cache"])

@@ -1,0 +1,271 @@
+"""One node: containerd, kubelet and kube-proxy in the node's network namespace.
+
+Everything that changes while it runs lies under one state folder; only pulled images outlive it, in the cache.
+"""
+
+import hashlib
+import io
+import json
+import shutil
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from whetstone_dev import cgroups, mounts, versions
+from whetstone_dev.commands import run, succeeds
+from whetstone_dev.controlplane import ControlPlane
+from whetstone_dev.gobuild import NODE_HELPER, build
+from whetstone_dev.network import Ranges
+from whetstone_dev.pki import Pki
+from whetstone_dev.places import cache_folder
+from whetstone_dev.processes import Processes, end
+
+REGISTRY_HOST = "registry.whetstone.local:5000"
+"""The registry's name in image references; containerd maps it to the registry's address."""
+HELPER_IMAGE = f"localhost/whetstone/nodehelper:{versions.NODE_HELPER}"
+PROCESSES = ("containerd", "kubelet", "kube-proxy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A node of a cluster; `index` 0 is the first."""
+
+    name: str
+    index: int
+    ranges: Ranges
+    plane: ControlPlane
+    folder: Path
+
+    @property
+    def namespace(self) -> str:
+        """The network namespace, which has the node's name."""
+        return self.name
+
+    @property
+    def cgroup(self) -> str:
+        """The control group of all pods."""
+        return self.name
+
+    @property
+    def socket(self) -> Path:
+        """containerd's socket."""
+        return self.folder / "run" / "containerd.sock"
+
+    @property
+    def image_store(self) -> Path:
+        """containerd's root, which outlives the cluster so that images are pulled once."""
+        return cache_folder() / "containerd" / self.name
+
+    @property
+    def address(self) -> str:
+        """The node's address."""
+        return self.ranges.node(self.index)
+
+    @property
+    def _pki(self) -> Pki:
+        return self.plane.pki
+
+    @property
+    def _processes(self) -> Processes:
+        return self.plane.processes
+
+    def start(self, *, registry: str) -> None:
+        """Start what does not run yet. `registry` is the local registry's `host:port`."""
+        cgroups.create(self.cgroup)
+        self._write_containerd(registry=registry)
+        self._write_network()
+        self._write_kubelet()
+        self._start_containerd()
+        kubelet = self._pki.kubeconfig(
+            f"kubelet-{self.name}", subject=f"/O=system:nodes/CN=system:node:{self.name}", server=self.plane.server
+        )
+        self._spawn(
+            "kubelet",
+            [
+                self.plane.component("kubelet"),
+                f"--kubeconfig={kubelet}",
+                f"--config={self.folder / 'kubelet.yaml'}",
+                f"--hostname-override={self.name}",
+                f"--node-ip={self.address}",
+                f"--root-dir={self.folder / 'kubelet'}",
+                f"--cert-dir={self.folder / 'kubelet-pki'}",
+            ],
+        )
+        self._pki.kubeconfig("kube-proxy", subject="/CN=system:kube-proxy", server=self.plane.server)
+        self._spawn(
+            "kube-proxy",
+            [
+                self.plane.component("kube-proxy"),
+                f"--config={self.folder / 'proxy.yaml'}",
+                f"--hostname-override={self.name}",
+            ],
+        )
+
+    def stop(self) -> None:
+        """Stop the kubelet, end every pod, and remove mounts and control groups, whatever state they are in."""
+        self._processes.stop("kubelet", grace=10)
+        self._processes.stop("kube-proxy", grace=10)
+        # A pod's first process ignores SIGTERM by default; nothing in a cluster that goes away needs longer.
+        cgroups.delete(self.cgroup, grace=3)
+        if self._processes.alive("containerd"):
+            self._purge_containers()
+        self._processes.stop("containerd", grace=10)
+        end(self._shims(), grace=2)
+        mounts.remove(self.folder)
+        mounts.remove(self.image_store)
+
+    def _spawn(self, name: str, command: list[str | Path]) -> None:
+        self._processes.start(name, command, namespace=self.namespace)
+
+    def _ctr(self, *arguments: str | Path) -> list[str | Path]:
+        return ["ctr", "-a", self.socket, "-n", "k8s.io", *arguments]
+
+    def _start_containerd(self) -> None:
+        fresh = not self._processes.alive("containerd")
+        self._spawn("containerd", ["containerd", "--config", self.folder / "containerd.toml"])
+        self.plane.wait_for(
+            lambda: succeeds(["ctr", "-a", str(self.socket), "version"]), process="containerd", timeout=60
+        )
+        if fresh and not self._processes.alive("kubelet"):
+            self._purge_containers()
+        if HELPER_IMAGE not in run(self._ctr("images", "list", "-q")).split():
+            archive = self.folder / "nodehelper.tar"
+            write_program_image(build(NODE_HELPER), name=HELPER_IMAGE, archive=archive)
+            run(self._ctr("images", "import", archive))
+
+    def _purge_containers(self) -> None:
+        """Forget the containers of an earlier life; the image store remembers them, the new cluster does not."""
+        for container in run(self._ctr("containers", "list", "-q")).split():
+            succeeds(self._ctr("tasks", "delete", "--force", container))
+            succeeds(self._ctr("containers", "delete", container))
+
+    def _shims(self) -> list[int]:
+        """Processes that containerd left behind: they name its socket in their arguments."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    command = (entry / "cmdline").read_bytes().split(b"\0")
+                except OSError:
+                    continue
+                if b"containerd-shim" in command[0] and str(self.socket).encode() in command:
+                    found.append(int(entry.name))
+        return found
+
+    def _write_containerd(self, *, registry: str) -> None:
+        hosts = self.folder / "registries" / REGISTRY_HOST / "hosts.toml"
+        hosts.parent.mkdir(parents=True, exist_ok=True)
+        hosts.write_text(f'[host."http://{registry}"]\n  capabilities = ["pull", "resolve"]\n')
+        self.image_store.mkdir(parents=True, exist_ok=True)
+        self.socket.parent.mkdir(parents=True, exist_ok=True)
+        cri = '[plugins."io.containerd.grpc.v1.cri"'
+        # A sandbox may not lower its out-of-memory score without CAP_SYS_RESOURCE, which some machines lack.
+        (self.folder / "containerd.toml").write_text(f"""version = 2
+root = "{self.image_store}"
+state = "{self.folder / "run" / "containerd"}"
+[grpc]
+  address = "{self.socket}"
+{cri}]
+  sandbox_image = "{HELPER_IMAGE}"
+  enable_selinux = false
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+{cri}.cni]
+  bin_dir = "/usr/lib/cni"
+  conf_dir = "{self.folder / "cni"}"
+{cri}.registry]
+  config_path = "{self.folder / "registries"}"
+{cri}.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+{cri}.containerd.runtimes.runc.options]
+  SystemdCgroup = false
+""")
+
+    def _write_network(self) -> None:
+        bridge = {
+            "type": "bridge",
+            "bridge": "cni0",
+            "isGateway": True,
+            "ipMasq": False,
+            "hairpinMode": True,
+            "ipam": {
+                "type": "host-local",
+                "ranges": [[{"subnet": self.ranges.pods(self.index)}]],
+                "routes": [{"dst": "0.0.0.0/0"}],
+                "dataDir": str(self.folder / "ipam"),
+            },
+        }
+        portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
+        document = {"cniVersion": "0.4.0", "name": "whetstone", "plugins": [bridge, portmap]}
+        path = self.folder / "cni" / "10-whetstone.conflist"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(document, indent=1))
+        proxy = {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": "iptables",
+            "clusterCIDR": self.ranges.block,
+            "clientConnection": {"kubeconfig": str(self._pki.folder / "kube-proxy.conf")},
+            # These belong to the host's kernel, which is not ours to tune.
+            "conntrack": {"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+        }
+        (self.folder / "proxy.yaml").write_text(json.dumps(proxy, indent=1))
+
+    def _write_kubelet(self) -> None:
+        document = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": f"/{self.cgroup}",
+            "failSwapOn": False,
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": True},
+                "x509": {"clientCAFile": str(self._pki.folder / "ca.crt")},
+            },
+            "authorization": {"mode": "Webhook"},
+            "clusterDNS": [self.ranges.node(0)],
+            "clusterDomain": "cluster.local",
+            "resolvConf": "",
+            "containerRuntimeEndpoint": f"unix://{self.socket}",
+            "evictionHard": {"nodefs.available": "1%", "memory.available": "100Mi", "imagefs.available": "1%"},
+            "imageGCHighThresholdPercent": 100,
+            "maxPods": 250,
+            "podPidsLimit": 4096,
+            "registryPullQPS": 0,
+            "serializeImagePulls": False,
+            "syncFrequency": "10s",
+            "configMapAndSecretChangeDetectionStrategy": "Watch",
+        }
+        (self.folder / "kubelet.yaml").write_text(json.dumps(document, indent=1))
+
+    def forget_images(self) -> None:
+        """Delete the image store."""
+        shutil.rmtree(self.image_store, ignore_errors=True)
+
+
+def write_program_image(program: Path, *, name: str, archive: Path) -> None:
+    """Write a container image, as a docker archive, that holds one static program as `/nodehelper` and runs it."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        entry = tarfile.TarInfo("nodehelper")
+        content = program.read_bytes()
+        entry.size, entry.mode = len(content), 0o755
+        tar.addfile(entry, io.BytesIO(content))
+    layer_bytes = layer.getvalue()
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Entrypoint": ["/nodehelper"]},
+        "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer_bytes).hexdigest()]},
+    }
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
+    with tarfile.open(archive, mode="w") as tar:
+        for path, content in (
+            ("config.json", json.dumps(config).encode()),
+            ("layer.tar", layer_bytes),
+            ("manifest.json", json.dumps(manifest).encode()),
+        ):
+            entry = tarfile.TarInfo(path)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))

@@ -1,0 +1,43 @@
+"""The few Debian programs that the cluster and the image builds use; installed only where one is missing."""
+
+import os
+import shutil
+
+from whetstone_dev.commands import DevError, run
+from whetstone_dev.progress import stage
+
+NODE = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "docker-registry": "docker-registry",
+    "iptables": "iptables",
+    "conntrack": "conntrack",
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "sysctl": "procps",
+    "openssl": "openssl",
+    "/usr/lib/cni/bridge": "containernetworking-plugins",
+}
+"""Program (a name on the PATH, or a path) and the package that brings it: what a node needs."""
+
+IMAGES = {"buildah": "buildah", "debootstrap": "debootstrap", "runc": "runc", "zstd": "zstd"}
+"""The same for building images."""
+
+
+def install(wanted: dict[str, str]) -> None:
+    """Install the packages of the programs that are missing.
+
+    Installing `containerd` could remove Docker's `containerd.io`, so a program that is there is always kept.
+
+    Raises:
+        DevError: the machine has no apt-get, or it failed.
+    """
+    missing = sorted({package for program, package in wanted.items() if shutil.which(program) is None})
+    if not missing:
+        return
+    if shutil.which("apt-get") is None:
+        raise DevError(f"missing programs, and no apt-get to install them: {', '.join(missing)}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    with stage(f"Installing {', '.join(missing)}", expected="1 minute"):
+        run(["apt-get", "update", "-q"], env=environment)
+        run(["apt-get", "install", "--yes", "-q", "--no-install-recommends", *missing], env=environment)

@@ -93,6 +93,16 @@ def build_and_push(only: Sequence[str] = ()) -> dict[str, str]:
     return references
 
 
+def build_local(name: str) -> str:
+    """Build one image into buildah's store without pushing it; returns its name there."""
+    known = {image.name: image for image in IMAGES}
+    packages.install(packages.IMAGES)
+    _base()
+    _wheel()
+    _build(known[name], known=known)
+    return known[name].local
+
+
 def references_of(images: Iterable[Image] = IMAGES) -> dict[str, str]:
     """The reference of each image, as manifests name it, tagged by its inputs."""
     return {image.name: f"{REGISTRY_HOST}/whetstone/{image.name}:{_inputs_digest(image)[:16]}" for image in images}

@@ -1,0 +1,101 @@
+"""The trial pod, as a pure function of what a trial needs."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final
+
+from whetstone_api.vocabulary import Label
+
+from whetstone_agent.environment.cluster import Runner
+
+CONTAINER: Final = "main"
+COMPONENT: Final = "trial"
+SESSION_ANNOTATION: Final = "whetstone.dev/harbor-session"
+"""Harbor's name of the environment, in full; label values are too short for it."""
+_KEEP_ALIVE: Final = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"
+"""Waits without using the processor; the shell reaps what commands leave behind, and ends at once when told to."""
+_MAX_NAME: Final = 63
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialPod:
+    """What a trial asks of its pod."""
+
+    runner: Runner
+    benchmark_run: str
+    """Name of the BenchmarkRun."""
+    session: str
+    """Harbor's session id."""
+    nonce: str
+    """Makes the name unique: a trial that is tried again must not meet the pod of its first try."""
+    image: str
+    deadline_seconds: int
+    """Kubernetes ends the pod after that, whatever becomes of the runner."""
+    requests: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str | None = None
+
+
+def pod_name(pod: TrialPod) -> str:
+    """Return the pod's name: run, task, and a suffix that no other try has."""
+    suffix = sha256(f"{pod.session}/{pod.nonce}".encode()).hexdigest()[:8]
+    readable = re.sub(r"[^a-z0-9]+", "-", f"{pod.benchmark_run}-{pod.session}".lower()).strip("-")
+    return f"{readable[: _MAX_NAME - len(suffix) - 1].rstrip('-')}-{suffix}"
+
+
+def pod_labels(benchmark_run: str) -> dict[str, str]:
+    """Return the labels by which the trial pods of a run are found again."""
+    return {
+        Label.NAME.value: "whetstone-trial",
+        Label.INSTANCE.value: benchmark_run,
+        Label.COMPONENT.value: COMPONENT,
+        Label.PART_OF.value: "whetstone",
+        Label.MANAGED_BY.value: "whetstone-runner",
+        Label.BENCHMARK_RUN.value: benchmark_run,
+    }
+
+
+def pod_selector(benchmark_run: str) -> str:
+    """Return the label selector of a run's trial pods."""
+    return f"{Label.BENCHMARK_RUN.value}={benchmark_run},{Label.COMPONENT.value}={COMPONENT}"
+
+
+def trial_pod(pod: TrialPod) -> dict[str, Any]:
+    """Return the manifest of a trial's pod."""
+    metadata: dict[str, Any] = {
+        "name": pod_name(pod),
+        "namespace": pod.runner.namespace,
+        "labels": pod_labels(pod.benchmark_run),
+        "annotations": {SESSION_ANNOTATION: pod.session},
+    }
+    if pod.runner.pod_name and pod.runner.pod_uid:
+        metadata["ownerReferences"] = [
+            {"apiVersion": "v1", "kind": "Pod", "name": pod.runner.pod_name, "uid": pod.runner.pod_uid}
+        ]
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": pod.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", _KEEP_ALIVE],
+        "env": [{"name": name, "value": value} for name, value in sorted(pod.env.items())],
+        "resources": {"requests": dict(pod.requests), "limits": dict(pod.limits)},
+        "securityContext": {"allowPrivilegeEscalation": False, "seccompProfile": {"type": "RuntimeDefault"}},
+    }
+    if pod.workdir:
+        container["workingDir"] = pod.workdir
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": 1,
+            "activeDeadlineSeconds": pod.deadline_seconds,
+            "containers": [container],
+        },
+    }

@@ -1,0 +1,20 @@
+"""How a run ends without a result."""
+
+from whetstone_api.reports import Outcome
+from whetstone_api.vocabulary import Reason
+
+
+class RunFailure(Exception):  # noqa: N818 - an outcome, not a defect
+    """The run cannot go on.
+
+    Args:
+        reason: Reason that the object's condition gets.
+        message: Sentence that names the object, the field and the fix.
+        outcome: `FAILED` where only the user can help, `RETRY` where trying again can.
+    """
+
+    def __init__(self, reason: Reason, message: str, *, outcome: Outcome = Outcome.FAILED) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.outcome = outcome

@@ -1,0 +1,196 @@
+"""Harbor in this process: its configuration as a pure function, its run with progress, its resumption."""
+
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from whetstone_api.benchmarkrun import AgentName
+from whetstone_api.digests import canonical_digest
+from whetstone_api.jobs import BenchmarkConfig
+from whetstone_api.run_artifact import HARBOR_FOLDER
+
+from whetstone_agent.conversation import SYSTEM_PROMPT
+from whetstone_agent.scoring import read_trial, read_trials
+from whetstone_agent.tasks import AdmittedTask
+
+ENVIRONMENT: Final = "whetstone_agent.environment:PodEnvironment"
+AGENT: Final = "whetstone_agent.iterative:IterativeBashAgent"
+VOID_RETRIES: Final = 2
+"""Tries that a void trial gets beyond its first."""
+_ABORTING: Final = frozenset({"TargetChangedError", "TrialsForbiddenError"})
+"""Errors of one trial after which no other can be worth anything."""
+_RETRIED: Final = (
+    "PodStartError",
+    "SandboxLostError",
+    "ExecTransportError",
+    "TransferError",
+    "ModelUnavailableError",
+    "EnvironmentStartTimeoutError",
+    "AddTestsDirError",
+    "DownloadVerifierDirError",
+)
+_VOID: Final = (*_RETRIED, *sorted(_ABORTING), "ModelRefusedError")
+_SETUP_SECONDS: Final = 360.0 + 300.0
+"""Harbor's agent set-up timeout, and room for copying."""
+
+Progress = Callable[[int, int], None]
+"""Called with trials done and trials in all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentChoice:
+    """The sandbox that trials run in."""
+
+    import_path: str = ENVIRONMENT
+    options: dict[str, Any] | None = None
+    """Options of another environment than ours."""
+
+
+class AbortedError(Exception):
+    """A trial ended in a way that makes all others worthless.
+
+    Args:
+        error: Type of its exception.
+        message: Its message.
+    """
+
+    def __init__(self, error: str, message: str) -> None:
+        super().__init__(f"{error}: {message}")
+        self.error = error
+        self.message = message
+
+
+def prepare_process() -> None:
+    """Set what Harbor and its libraries read from the environment: no telemetry, no look-ups on the internet."""
+    os.environ["HARBOR_TELEMETRY"] = "off"
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+
+
+def job_settings(
+    config: BenchmarkConfig, tasks: Sequence[AdmittedTask], environment: EnvironmentChoice
+) -> dict[str, Any]:
+    """Return Harbor's job configuration without name and place.
+
+    The attempts of our own agent are one Harbor agent each, because each has a seed of its own.
+    """
+    agents, attempts = _agents(config)
+    void = {"should_grade": False, "has_valid_reward": False}
+    options = environment.options if environment.options is not None else _pod_options(config, tasks)
+    return {
+        "n_attempts": attempts,
+        "n_concurrent_trials": config.concurrency,
+        "quiet": True,
+        "retry": {"max_retries": VOID_RETRIES, "include_exceptions": list(_RETRIED), "min_wait_sec": 2.0},
+        "override_error_policy": {name: {**void, "should_retry": name in _RETRIED} for name in _VOID},
+        "environment": {"import_path": environment.import_path, "kwargs": options},
+        "agents": agents,
+        "tasks": [{"path": str(task.path)} for task in tasks],
+    }
+
+
+def job_folder(output: Path, recipe: str, settings: dict[str, Any]) -> Path:
+    """Return the folder of Harbor's job: the same for the same recipe and settings, so that a restart resumes it.
+
+    Harbor refuses to resume under other settings (concurrency too), so they are part of the name.
+    """
+    text = canonical_digest({key: str(value) for key, value in settings.items()})
+    name = f"{recipe.removeprefix('sha256:')[:8]}-{text.removeprefix('sha256:')[:8]}"
+    return output / HARBOR_FOLDER / name
+
+
+async def run_job(folder: Path, settings: dict[str, Any], progress: Progress) -> None:
+    """Run all trials that have no result yet.
+
+    Args:
+        folder: The job's folder; finished trials in it are kept.
+        settings: From `job_settings`.
+        progress: Called at the start and after every trial.
+
+    Raises:
+        AbortedError: A trial showed that the run is worthless; the others were cancelled.
+    """
+    from harbor.job import Job
+    from harbor.models.job.config import JobConfig
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    drop_void_trials(folder)
+    job = await Job.create(JobConfig.model_validate({**settings, "jobs_dir": folder.parent, "job_name": folder.name}))
+    total = len(job)
+    done = {trial.name for trial in read_trials(folder)}
+    progress(len(done), total)
+    job.on_trial_ended(_on_ended(done, total, progress))
+    try:
+        await job.run()
+    except* AbortedError as group:
+        raise _first(group) from None
+
+
+def drop_void_trials(folder: Path) -> int:
+    """Remove the void trials of an earlier, interrupted try, so that they run again; return their number.
+
+    Harbor keeps every trial with a result, those that it cancelled when it was stopped too.
+    """
+    if not folder.is_dir():
+        return 0
+    dropped = 0
+    for path in [path for path in folder.iterdir() if path.is_dir()]:
+        trial = read_trial(path)
+        if trial is None or trial.reward is None:
+            shutil.rmtree(path)
+            dropped += 1
+    return dropped
+
+
+def _on_ended(done: set[str], total: int, progress: Progress) -> Callable[[Any], Awaitable[None]]:
+    async def ended(event: Any) -> None:
+        done.add(event.trial_name)
+        progress(min(len(done), total), total)
+        exception = event.result.exception_info
+        if exception is not None and exception.exception_type in _ABORTING:
+            raise AbortedError(exception.exception_type, exception.exception_message)
+
+    return ended
+
+
+def _first(group: BaseExceptionGroup[AbortedError]) -> AbortedError:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def _agents(config: BenchmarkConfig) -> tuple[list[dict[str, Any]], int]:
+    if config.agent.name is not AgentName.WHETSTONE:
+        return [{"name": config.agent.name.value}], config.attempts
+    parameters = config.agent.parameters
+    agents = [
+        {
+            "import_path": AGENT,
+            "model_name": config.served_name,
+            "skip_model_parsing": True,
+            "kwargs": {
+                "server_url": config.server_url,
+                "served_name": config.served_name,
+                "system_prompt": parameters.system_prompt or SYSTEM_PROMPT,
+                "max_turns": parameters.max_turns,
+                "max_tokens": parameters.max_tokens,
+                "temperature": float(config.sampling.temperature),
+                "seed": config.sampling.seed + attempt,
+            },
+        }
+        for attempt in range(config.attempts)
+    ]
+    return agents, 1
+
+
+def _pod_options(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "benchmark_run": config.object.name,
+        "deadline_seconds": round(max(task.seconds for task in tasks) + _SETUP_SECONDS),
+    }
+    resources = config.suite.trial_resources
+    if resources is not None:
+        options["requests"] = dict(resources.requests or {})
+        options["limits"] = dict(resources.limits or {})
+    return options

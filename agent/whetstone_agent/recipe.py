@@ -1,0 +1,59 @@
+"""What a run was asked to do, as digests: its recipe, and what must be equal for two runs to be compared."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from importlib.metadata import version
+from typing import Any
+
+from whetstone_api.benchmarkrun import AgentName, AgentSpec, SamplingSpec
+from whetstone_api.digests import canonical_digest
+from whetstone_api.jobs import BenchmarkConfig
+from whetstone_api.run_artifact import Comparability
+
+from whetstone_agent.conversation import SYSTEM_PROMPT
+from whetstone_agent.tasks import AdmittedTask, suite_digest
+
+
+def agent_identity(agent: AgentSpec) -> dict[str, Any]:
+    """Return what makes an agent itself. Parameters of `whetstone` mean nothing to `oracle` and `nop`."""
+    if agent.name is not AgentName.WHETSTONE:
+        return {"name": agent.name.value}
+    parameters = agent.parameters
+    return {
+        "name": agent.name.value,
+        "maxTurns": parameters.max_turns,
+        "maxTokens": parameters.max_tokens,
+        "systemPrompt": parameters.system_prompt or SYSTEM_PROMPT,
+    }
+
+
+def sampling_identity(sampling: SamplingSpec) -> dict[str, Any]:
+    """Return the sampling with one form for equal numbers (`0.70` is `0.7`)."""
+    temperature = Decimal(sampling.temperature).normalize()
+    return {"temperature": format(temperature, "f"), "seed": sampling.seed}
+
+
+def comparability(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> Comparability:
+    """Return everything that must be equal for a comparison. Model and adapter are the treatment."""
+    return Comparability(
+        suite_digest=suite_digest(tasks),
+        agent=canonical_digest(agent_identity(config.agent)),
+        sampling=canonical_digest(sampling_identity(config.sampling)),
+        attempts=config.attempts,
+        harness=f"harbor {version('harbor')}",
+    )
+
+
+def recipe_digest(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> str:
+    """Return the digest of what was asked: suite, agent, sampling, attempts and the target's content."""
+    resources = config.suite.trial_resources
+    return canonical_digest(
+        {
+            "suite": suite_digest(tasks),
+            "trialResources": resources.to_wire() if resources else None,
+            "agent": agent_identity(config.agent),
+            "sampling": sampling_identity(config.sampling),
+            "attempts": config.attempts,
+            "target": config.adapter_digest or config.served_name,
+        }
+    )

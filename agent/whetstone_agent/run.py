@@ -1,0 +1,274 @@
+"""A benchmark run from admission to its published result."""
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+from whetstone_api.adapter_artifact import LINEAGE_FILE, Lineage
+from whetstone_api.benchmarkrun import AgentName, MeasuredTarget, RunComparison
+from whetstone_api.jobs import BenchmarkConfig
+from whetstone_api.reports import Outcome, ProgressReport, TerminationReport
+from whetstone_api.run_artifact import RESULTS_FILE, RunArtifact
+from whetstone_api.vocabulary import Reason
+from whetstone_artifacts.adoption import find_run
+from whetstone_artifacts.lock import output_lock
+from whetstone_artifacts.reporting import Reporter
+
+from whetstone_agent.comparison import compare, read_baseline
+from whetstone_agent.failure import RunFailure
+from whetstone_agent.harness import (
+    ENVIRONMENT,
+    AbortedError,
+    EnvironmentChoice,
+    job_folder,
+    job_settings,
+    prepare_process,
+    run_job,
+)
+from whetstone_agent.preflight import check_target
+from whetstone_agent.recipe import comparability, recipe_digest
+from whetstone_agent.scoring import read_trials, run_results, score_tasks
+from whetstone_agent.tasks import AdmittedTask, admit_tasks, contaminated_tasks
+
+log = logging.getLogger(__name__)
+
+_SHOWN_CONTAMINATED: Final = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A run that can start: its tasks are admitted."""
+
+    config: BenchmarkConfig
+    tasks: list[AdmittedTask]
+    recipe: str
+    baseline: RunArtifact | None
+
+    @property
+    def output(self) -> Path:
+        """Folder of the result."""
+        return Path(self.config.output_path)
+
+
+async def run_benchmark(
+    config: BenchmarkConfig, reporter: Reporter, environment: EnvironmentChoice | None = None
+) -> TerminationReport:
+    """Run a benchmark, or adopt the result that is already there.
+
+    Args:
+        config: What to do.
+        reporter: Gets the progress.
+        environment: The sandbox of the trials; pods when absent.
+
+    Returns:
+        The report of success.
+
+    Raises:
+        RunFailure: There is no result, for a reason that the report will name.
+        ArtifactError: The output place cannot be used.
+    """
+    prepare_process()
+    reporter.send(ProgressReport(phase="Preflight"))
+    request = _admit(config)
+    with output_lock(request.output):
+        artifact = find_run(request.output, request.recipe)
+        adopted = artifact is not None
+        if artifact is None:
+            artifact = await _measure(request, reporter, environment or EnvironmentChoice())
+    return _report(request, artifact, adopted=adopted)
+
+
+def _admit(config: BenchmarkConfig) -> Request:
+    tasks = admit_tasks(Path(config.dataset_path), config.suite)
+    baseline = None
+    if config.baseline_path is not None:
+        baseline = read_baseline(Path(config.baseline_path), config.baseline_name or config.baseline_path)
+    return Request(config=config, tasks=tasks, recipe=recipe_digest(config, tasks), baseline=baseline)
+
+
+async def _measure(request: Request, reporter: Reporter, environment: EnvironmentChoice) -> RunArtifact:
+    config = request.config
+    asks_model = config.agent.name is AgentName.WHETSTONE
+    if environment.import_path == ENVIRONMENT:
+        await _prepare_cluster(request, environment)
+    if asks_model:
+        await check_target(server_url=config.server_url, served_name=config.served_name)
+    settings = job_settings(config, request.tasks, environment)
+    folder = job_folder(request.output, request.recipe, settings)
+
+    def progress(done: int, total: int) -> None:
+        reporter.send(ProgressReport(phase="Trials", step=done, max_steps=total))
+
+    try:
+        await run_job(folder, settings, progress)
+    except AbortedError as error:
+        raise _aborted(error, config) from error
+    reporter.send(ProgressReport(phase="Score"))
+    if asks_model:
+        await check_target(server_url=config.server_url, served_name=config.served_name, during=True)
+    artifact = _artifact(request, folder)
+    publish_results(request.output, artifact)
+    return artifact
+
+
+async def _prepare_cluster(request: Request, environment: EnvironmentChoice) -> None:
+    """Sweep what a killed runner left, and ask for a trial pod in a dry run: a refusal then names itself at once."""
+    from whetstone_agent.environment.cluster import Cluster, Runner
+    from whetstone_agent.environment.errors import PodStartError, TrialsForbiddenError
+    from whetstone_agent.environment.manifest import TrialPod, trial_pod
+    from whetstone_agent.environment.pod import create_pod, sweep_pods
+
+    run = request.config.object.name
+    swept = await sweep_pods(run)
+    if swept:
+        log.info("deleted %d trial pods of an earlier runner", swept)
+    options = job_settings(request.config, request.tasks, environment)["environment"]["kwargs"]
+    probe = TrialPod(
+        runner=Runner.from_environment(),
+        benchmark_run=run,
+        session="dry-run",
+        nonce=str(os.getpid()),
+        image=request.tasks[0].image,
+        deadline_seconds=options["deadline_seconds"],
+        requests=options.get("requests", {}),
+        limits=options.get("limits", {}),
+    )
+    try:
+        await create_pod(await Cluster.shared(), trial_pod(probe), dry_run=True)
+    except TrialsForbiddenError as error:
+        raise _forbidden(str(error), request.config) from error
+    except PodStartError as error:
+        raise RunFailure(Reason.INVALID_SPEC, f"{error}; fix spec.suite.harbor.trialResources") from error
+
+
+def _aborted(error: AbortedError, config: BenchmarkConfig) -> RunFailure:
+    if error.error == "TrialsForbiddenError":
+        return _forbidden(error.message, config)
+    message = f"{error.message}; no result is published: start the run again when the server is settled"
+    return RunFailure(Reason.TARGET_CHANGED, message)
+
+
+def _forbidden(answer: str, config: BenchmarkConfig) -> RunFailure:
+    return RunFailure(
+        Reason.TRIALS_FORBIDDEN,
+        f"namespace {config.object.namespace!r} does not let the runner create trial pods: {answer}; allow pod security"
+        " level baseline there, and list the namespace in the chart's value servedNamespaces",
+    )
+
+
+def _artifact(request: Request, folder: Path) -> RunArtifact:
+    config = request.config
+    trials = read_trials(folder)
+    scores = score_tasks(trials, tasks=request.tasks, attempts=config.attempts)
+    measured = comparability(config, request.tasks)
+    artifact = RunArtifact(
+        recipe_digest=request.recipe,
+        target=MeasuredTarget(served_name=config.served_name, adapter=config.adapter, digest=config.adapter_digest),
+        comparability=measured,
+        results=run_results(scores, trials=trials, uri=config.output_uri),
+        tasks=scores,
+        finished_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        object_name=config.object.name,
+        namespace=config.object.namespace,
+    )
+    return artifact.model_copy(update={"comparison": _comparison(request, artifact)})
+
+
+def _comparison(request: Request, artifact: RunArtifact) -> RunComparison | None:
+    if request.baseline is None:
+        return None
+    return compare(
+        scores=artifact.tasks,
+        measured=artifact.comparability,
+        baseline=request.baseline,
+        baseline_name=request.config.baseline_name or "",
+    )
+
+
+def publish_results(output: Path, artifact: RunArtifact) -> None:
+    """Write `results.json` by a temporary file and a rename: the last act, so the file means a finished run."""
+    output.mkdir(parents=True, exist_ok=True)
+    temporary = output / f".{RESULTS_FILE}.tmp"
+    with temporary.open("w") as stream:
+        stream.write(json.dumps(json.loads(artifact.to_json()), indent=1) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(output / RESULTS_FILE)
+    handle = os.open(output, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def training_tasks(config: BenchmarkConfig) -> list[str]:
+    """Return the digests of the tasks in the adapter's training data, from its lineage where that can be read."""
+    known = list(config.adapter_task_digests)
+    if config.adapter_path is None:
+        return known
+    path = Path(config.adapter_path) / LINEAGE_FILE
+    try:
+        return known + Lineage.model_validate_json(path.read_bytes()).task_digests
+    except (OSError, ValidationError) as error:
+        log.warning("the adapter's lineage %s cannot be read, so contamination is judged without it: %s", path, error)
+        return known
+
+
+def _report(request: Request, artifact: RunArtifact, *, adopted: bool) -> TerminationReport:
+    config = request.config
+    comparison = _comparison(request, artifact)
+    contaminated = contaminated_tasks(request.tasks, training_tasks(config))
+    result: dict[str, Any] = {
+        "target": artifact.target.to_wire(),
+        "results": artifact.results.to_wire(),
+        "recipeDigest": artifact.recipe_digest,
+        "suiteDigest": artifact.comparability.suite_digest,
+        "contaminated": contaminated[:_SHOWN_CONTAMINATED],
+        "adopted": adopted,
+        "finishedAt": artifact.finished_at,
+    }
+    if comparison is not None:
+        result["comparison"] = comparison.to_wire()
+    return TerminationReport(
+        outcome=Outcome.SUCCEEDED,
+        reason=Reason.ADOPTED if adopted else Reason.SUCCEEDED,
+        message=_sentence(artifact, contaminated, adopted=adopted),
+        result=result,
+    )
+
+
+def _sentence(artifact: RunArtifact, contaminated: Sequence[str], *, adopted: bool) -> str:
+    results = artifact.results
+    text = (
+        f"{artifact.target.served_name}: mean {results.mean} over {results.tasks} tasks"
+        f" ({results.trials} trials, {results.void} void)"
+    )
+    if adopted:
+        text += f"; adopted from the output place, measured by {artifact.namespace}/{artifact.object_name}"
+    if contaminated:
+        text += f"; {len(contaminated)} tasks were in the adapter's training data"
+    return text
+
+
+async def run_until_stopped(config: BenchmarkConfig, reporter: Reporter) -> TerminationReport:
+    """Run a benchmark; SIGTERM cancels the trials, deletes their pods, and asks for another try."""
+    import signal
+
+    from whetstone_agent.environment.cluster import Cluster
+
+    task = asyncio.create_task(run_benchmark(config, reporter))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        message = "the runner was stopped; finished trials are kept, the next try goes on from them"
+        raise RunFailure(Reason.RUNNING, message, outcome=Outcome.RETRY) from None
+    finally:
+        await Cluster.close_shared()

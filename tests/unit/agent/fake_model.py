@@ -1,0 +1,58 @@
+"""A small OpenAI-compatible server whose model answers by a function of the conversation."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+type Mind = Callable[[list[dict[str, str]]], str]
+
+
+@dataclass(kw_only=True)
+class FakeModel:
+    """Serves one name.
+
+    `faults` are statuses that the next requests are answered with; `answers_as` is the version that the header names.
+    """
+
+    name: str
+    mind: Mind
+    answers_as: str | None = None
+    faults: list[int] = field(default_factory=list)
+    requests: list[dict[str, Any]] = field(default_factory=list)
+
+    async def start(self) -> TestServer:
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_get("/v1/models", self._models)
+        server = TestServer(app)
+        await server.start_server()
+        return server
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "base"}, {"id": self.name}]})
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.requests.append(body)
+        if self.faults:
+            status = self.faults.pop(0)
+            message = "This model's maximum context length is 8 tokens" if status == 400 else "no"
+            return web.json_response({"error": {"message": message}}, status=status)
+        if body["model"] != self.name:
+            message = f"The model `{body['model']}` does not exist."
+            return web.json_response({"error": {"message": message, "type": "NotFoundError"}}, status=404)
+        text = self.mind(body["messages"])
+        return web.json_response(
+            {
+                "id": "1",
+                "object": "chat.completion",
+                "created": 1,
+                "model": self.name,
+                "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13},
+            },
+            headers={"x-whetstone-adapter": self.answers_as or self.name},
+        )

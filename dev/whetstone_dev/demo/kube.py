@@ -1,0 +1,100 @@
+"""The demo's way to the API server: apply, read, delete, logs, and an OpenAI client to a Service of the cluster."""
+
+import ssl
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import openai
+import yaml
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from kubernetes.dynamic import DynamicClient
+from kubernetes.dynamic.exceptions import NotFoundError
+
+FIELD_MANAGER = "whetstone-demo"
+WHETSTONE = "whetstone.dev/v1alpha1"
+
+
+class Kube:
+    """One cluster.
+
+    Args:
+        api: Client of its API server.
+    """
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+        self._dynamic = DynamicClient(api)
+
+    @classmethod
+    def connect(cls, kubeconfig: Path) -> Self:
+        """Return a client for the current context of a kubeconfig."""
+        return cls(config.new_client_from_config(str(kubeconfig)))
+
+    def apply(self, obj: dict[str, Any], *, namespace: str | None = None) -> None:
+        """Apply an object on the server side."""
+        resource = self._dynamic.resources.get(api_version=obj["apiVersion"], kind=obj["kind"])
+        resource.server_side_apply(
+            body=obj,
+            name=obj["metadata"]["name"],
+            namespace=namespace,
+            field_manager=FIELD_MANAGER,
+            force_conflicts=True,
+        )
+
+    def get(self, api_version: str, kind: str, *, name: str, namespace: str | None = None) -> dict[str, Any] | None:
+        """Return an object; None when it does not exist."""
+        resource = self._dynamic.resources.get(api_version=api_version, kind=kind)
+        try:
+            found: dict[str, Any] = resource.get(name=name, namespace=namespace).to_dict()
+        except NotFoundError:
+            return None
+        return found
+
+    def list(self, api_version: str, kind: str, *, namespace: str, labels: str = "") -> list[dict[str, Any]]:
+        """Return the objects of a namespace that match a label selector."""
+        resource = self._dynamic.resources.get(api_version=api_version, kind=kind)
+        items: list[dict[str, Any]] = resource.get(namespace=namespace, label_selector=labels).to_dict()["items"]
+        return items
+
+    def delete(self, api_version: str, kind: str, *, name: str, namespace: str | None = None) -> None:
+        """Delete an object and what it owns; an absent one is fine."""
+        resource = self._dynamic.resources.get(api_version=api_version, kind=kind)
+        try:
+            resource.delete(name=name, namespace=namespace, body={"propagationPolicy": "Background"})
+        except NotFoundError:
+            return
+
+    def logs(self, *, namespace: str, pod: str, container: str, lines: int) -> str:
+        """Return the last log lines of a container; what went wrong, in words, when there are none to be had."""
+        try:
+            text: str = client.CoreV1Api(self._api).read_namespaced_pod_log(
+                name=pod, namespace=namespace, container=container, tail_lines=lines
+            )
+        except ApiException as error:
+            return f"(no log: {error.reason})"
+        return text
+
+    def openai(self, *, namespace: str, service: str) -> openai.OpenAI:
+        """Return an OpenAI client that reaches a Service through the API server, with the kubeconfig's rights."""
+        settings = self._api.configuration
+        context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+        if settings.cert_file:
+            context.load_cert_chain(settings.cert_file, settings.key_file)
+        token = (settings.api_key.get("authorization") or "").removeprefix("Bearer ")
+        return openai.OpenAI(
+            base_url=f"{settings.host}/api/v1/namespaces/{namespace}/services/{service}:http/proxy/v1",
+            api_key=token or "none",
+            http_client=httpx.Client(verify=context, timeout=120),
+        )
+
+
+def read_manifests(folder: Path) -> list[dict[str, Any]]:
+    """Return the objects of all YAML files of a folder, in the order of the files' names."""
+    return [
+        document
+        for path in sorted(folder.glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text())
+        if document
+    ]

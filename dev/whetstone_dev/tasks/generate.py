@@ -60,9 +60,7 @@ def _tasks(split: Split, seed: int) -> Iterator[Task]:
             if task.digest not in seen:
                 break
         else:
-            raise ValueError(
-                f"family {family.name}: no unused {split} task left after {number}; ask for fewer"
-            )
+            raise ValueError(f"family {family.name}: no unused {split} task left after {number}; ask for fewer")
         seen.add(task.digest)
         yield task
 

@@ -31,10 +31,14 @@ FIND_LINES: Final = Family(
         "Find all lines with '{word}' in {file} and save them as {new}.",
         "Save every line of {file} containing '{word}' in {new}.",
         "Search {file} for '{word}' and write the matching lines to {new}.",
-    ),
-    held_out=(
         "All lines of {file} in which '{word}' occurs should go to {new}.",
         "Look for '{word}' in {file} and store the lines found in {new}.",
+        "Filter {file} for '{word}' and put the result in {new}.",
+        "{new} should hold all lines of {file} with the word '{word}'.",
+    ),
+    held_out=(
+        "Collect the lines of {file} that mention '{word}' in {new}.",
+        "Pick the lines with '{word}' from {file} and write them to {new}.",
     ),
     files=lambda p: {p["file"]: text_of(p["lines"])},
     steps=lambda p: (Step(f"grep '{p['word']}' {p['file']} > {p['new']}"),),
@@ -52,10 +56,14 @@ REPLACE_WORD: Final = Family(
         "In the file {file}, change '{word}' to '{new}'.",
         "Change every '{word}' in {file} to '{new}'.",
         "Edit {file}: '{word}' must become '{new}'.",
-    ),
-    held_out=(
         "Substitute '{new}' for '{word}' in {file}.",
         "The word '{word}' in {file} should be replaced by '{new}'.",
+        "Swap '{word}' for '{new}' everywhere in {file}.",
+        "Use '{new}' instead of '{word}' in {file}.",
+    ),
+    held_out=(
+        "Wherever {file} says '{word}', it should say '{new}'.",
+        "Update {file} by changing the word '{word}' into '{new}'.",
     ),
     files=lambda p: {p["file"]: text_of(p["lines"])},
     steps=lambda p: (Step(f"sed -i 's/{p['word']}/{p['new']}/g' {p['file']}"),),

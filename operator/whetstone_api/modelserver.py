@@ -1,7 +1,7 @@
 """ModelServer: a vLLM server with hot LoRA adapters and stable aliases."""
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -89,6 +89,10 @@ class AdapterSpec(ApiModel):
             rule="has(self.source) != has(self.trainingJobRef)",
             message="give exactly one of source and trainingJobRef",
         ),
+        Rule(
+            rule="!has(self.source) || has(self.source.digest)",
+            message="source.digest is needed; `whetstone digest FOLDER` prints the digest of an adapter's folder",
+        ),
     )
 
 
@@ -97,7 +101,7 @@ class AdapterCapacity(ApiModel):
 
     max_loras: Annotated[int, Field(ge=1, le=64)] = 4
     """Adapters in one batch."""
-    max_rank: int = Field(default=16, json_schema_extra={"enum": [1, 8, 16, 32, 64, 128, 256, 320, 512]})
+    max_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = 16
     """Highest rank that can be loaded; memory is reserved for it."""
 
 
@@ -218,6 +222,8 @@ class AdapterStatus(ApiModel):
     """Ready pods whose engine lists it."""
     effective_replicas: int = 0
     """Ready pods whose engine's output it changes as recorded."""
+    effective_since: Annotated[str, Field(max_length=64)] | None = None
+    """When it became effective on every ready pod, RFC 3339."""
     reason: Annotated[str, Field(max_length=64)] | None = None
     """Why it is not effective everywhere."""
     message: Annotated[str, Field(max_length=1024)] | None = None

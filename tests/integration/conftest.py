@@ -1,0 +1,55 @@
+"""A real API server with etcd and the controller manager, and no node: what a kubelet would do, tests do."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from integration.api import Api
+from support.waiting import eventually
+from whetstone_dev.controlplane import ControlPlane
+
+CRDS = Path(__file__).parents[2] / "crds"
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of this test run's own, on the loopback."""
+    plane = ControlPlane(tmp_path_factory.mktemp("control-plane"))
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="session")
+def api(control_plane: ControlPlane) -> Iterator[Api]:
+    """The administrator's client, with the kinds of Whetstone installed."""
+    client = Api(control_plane.server, control_plane.pki.folder)
+    collection = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    names = []
+    for path in sorted(CRDS.glob("*.yaml")):
+        definition = yaml.safe_load(path.read_text())
+        client.raw("POST", collection, definition)
+        names.append(definition["metadata"]["name"])
+    for name in names:
+        eventually(lambda name=name: _established(client.raw("GET", f"{collection}/{name}")), what=f"{name} served")
+    yield client
+    client.close()
+
+
+def _established(definition: dict[str, object]) -> bool:
+    status = definition.get("status")
+    conditions = status.get("conditions", []) if isinstance(status, dict) else []
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+
+
+@pytest.fixture
+def namespace(api: Api) -> Iterator[str]:
+    """A namespace of the test's own, deleted afterwards."""
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    api.raw("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    yield name
+    api.raw("DELETE", f"/api/v1/namespaces/{name}")

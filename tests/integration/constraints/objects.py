@@ -1,0 +1,250 @@
+"""Objects that hold every field at least once: the ground on which each constraint is tried."""
+
+import copy
+import re
+from typing import Any
+
+from whetstone_api.vocabulary import API_VERSION
+
+Object = dict[str, Any]
+DIGEST = "sha256:" + "0" * 64
+TIME = "2026-01-01T00:00:00Z"
+RESOURCES = {"requests": {"cpu": "500m"}, "limits": {"memory": "4Gi"}}
+STATUS = {
+    "observedGeneration": 1,
+    "conditions": [
+        {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Serving",
+            "message": "serves",
+            "lastTransitionTime": TIME,
+            "observedGeneration": 1,
+        }
+    ],
+}
+INTERVAL = {"low": "-0.1", "high": "0.2", "confidence": "0.95"}
+
+
+def _object(kind: str, name: str, spec: Object, status: Object) -> Object:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": {**STATUS, **status},
+    }
+
+
+def model_server(*, promoted: bool) -> Object:
+    """Return a server whose first adapter comes from a folder, or from a training job and an alias by promotion."""
+    promotion = {"benchmarkSelector": {"matchLabels": {"for": "stable"}}, "minimumTasks": 8}
+    first: Object = {"source": {"uri": "pvc://adapters/a", "digest": DIGEST}}
+    if promoted:
+        first = {"trainingJobRef": {"name": "train"}}
+    alias: Object = {"promotion": promotion} if promoted else {"targets": [{"adapter": "b"}]}
+    spec = {
+        "model": {"source": {"uri": "pvc://models/base"}, "servedName": "base"},
+        "engine": {"image": "vllm:1", "dtype": "Auto", "maxModelLength": 1024, "extraArgs": ["--enforce-eager"]},
+        "replicas": 1,
+        "resources": RESOURCES,
+        "adapterStores": [{"name": "adapters", "claimName": "adapters"}],
+        "adapters": [
+            {"name": "a", "required": True, **first},
+            {"name": "b", "source": {"uri": "pvc://adapters/b", "digest": DIGEST}},
+        ],
+        "adapterCapacity": {"maxLoras": 4, "maxRank": 16},
+        "aliases": [{"name": "stable", **alias}],
+        "startup": {"timeoutSeconds": 600},
+    }
+    status = {
+        "replicas": 1,
+        "readyReplicas": 1,
+        "selector": "a=b",
+        "url": "http://m.n.svc:80/v1",
+        "adapters": [
+            {
+                "name": "a",
+                "servedName": "a--00000000",
+                "digest": DIGEST,
+                "source": "pvc://adapters/a",
+                "loadedReplicas": 1,
+                "effectiveReplicas": 1,
+                "effectiveSince": TIME,
+                "reason": "Loading",
+                "message": "is loaded",
+            }
+        ],
+        "failures": [{"pod": "p", "adapter": "a", "reason": "LoadFailed", "message": "no"}],
+        "aliases": [
+            {
+                "name": "stable",
+                "adapter": "b",
+                "servedName": "b--00000000",
+                "digest": DIGEST,
+                "since": TIME,
+                "benchmarkRun": "run",
+                "previous": "base",
+            }
+        ],
+    }
+    return _object("ModelServer", "server", spec, status)
+
+
+def training_job(*, referring: bool) -> Object:
+    """Return a training job that names places, or one that names other objects."""
+    spec = {
+        "baseModel": {"modelServerRef": {"name": "server"}} if referring else {"source": {"uri": "pvc://models/base"}},
+        "method": "SFT",
+        "datasets": [
+            {"name": "d", "configMapRef": {"name": "data", "key": "train.jsonl"}}
+            if referring
+            else {"name": "d", "source": {"uri": "pvc://data/train.jsonl"}}
+        ],
+        "lora": {"rank": 16, "alpha": 32, "dropout": "0", "targetModules": ["q_proj"]},
+        "hyperparameters": {
+            "learningRate": "2e-4",
+            "batchSize": 8,
+            "microBatchSize": 4,
+            "warmupRatio": "0.1",
+            "maxLength": 512,
+            "seed": 0,
+            **({"maxSteps": 10} if referring else {"epochs": 1}),
+        },
+        "workspace": {"claimName": "work"},
+        "checkpoint": {"everySteps": 50, "keep": 2},
+        "output": {"adapter": {"uri": "pvc://adapters/a"}},
+        "resources": RESOURCES,
+        "image": "trainer:1",
+        "suspend": False,
+        "activeDeadlineSeconds": 600,
+        "ttlSecondsAfterFinished": 600,
+    }
+    status = {
+        "progress": {
+            "phase": "Train",
+            "step": 1,
+            "maxSteps": 2,
+            "loss": "1.5",
+            "etaSeconds": 3,
+            "updatedAt": TIME,
+        },
+        "dataset": {"rows": 1, "tokens": 2, "lossTokens": 1, "longest": 2, "recipeDigest": DIGEST},
+        "attempts": 1,
+        "adapter": {"uri": "pvc://adapters/a", "digest": DIGEST, "rank": 16, "bytes": 1, "publishedAt": TIME},
+        "metrics": {"trainLoss": "1.2"},
+        "handledRetry": "1",
+        "startedAt": TIME,
+        "finishedAt": TIME,
+    }
+    return _object("LoRATrainingJob", "train", spec, status)
+
+
+def benchmark_run(*, improving: bool) -> Object:
+    """Return a run of an adapter with an absolute gate, or of an alias with a gate on the improvement."""
+    spec = {
+        "target": {"modelServerRef": {"name": "server"}, **({"alias": "stable"} if improving else {"adapter": "a"})},
+        "suite": {
+            "harbor": {
+                "dataset": {"uri": "pvc://data/tasks"},
+                "tasks": {"include": ["*"], "exclude": ["x*"], "limit": 8},
+                "trialResources": RESOURCES,
+            }
+        },
+        "agent": {"name": "whetstone", "parameters": {"maxTurns": 3, "maxTokens": 64, "systemPrompt": "Be brief."}},
+        "sampling": {"temperature": "0", "seed": 0},
+        "attempts": 1,
+        "concurrency": 4,
+        "baselineRef": {"name": "baseline"},
+        "gates": [{"metric": "Mean", **({"minimumImprovement": "0"} if improving else {"minimum": "0.5"})}],
+        "maximumErrorRate": "0.1",
+        "output": {"uri": "pvc://results/run"},
+        "resources": RESOURCES,
+        "image": "benchmark:1",
+        "suspend": False,
+        "activeDeadlineSeconds": 600,
+        "ttlSecondsAfterFinished": 600,
+    }
+    status = {
+        "progress": {"phase": "Trials", "finished": 1, "total": 8, "updatedAt": TIME},
+        "target": {"servedName": "a--00000000", "adapter": "a", "digest": DIGEST},
+        "results": {
+            "tasks": 8,
+            "trials": 8,
+            "mean": "0.5",
+            "strictMean": "0.5",
+            "interval": INTERVAL,
+            "coverage": "1",
+            "void": 0,
+            "timeouts": 0,
+            "promptTokens": 1,
+            "completionTokens": 1,
+            "durationSeconds": 1,
+            "uri": "pvc://results/run",
+        },
+        "comparison": {
+            "baseline": "baseline",
+            "verdict": "Better",
+            "difference": "0.5",
+            "interval": INTERVAL,
+            "wins": 4,
+            "losses": 0,
+            "ties": 4,
+            "minimumDetectable": "0.2",
+            "message": "Better",
+        },
+        "recipeDigest": DIGEST,
+        "suiteDigest": DIGEST,
+        "handledRetry": "1",
+        "startedAt": TIME,
+        "finishedAt": TIME,
+    }
+    return _object("BenchmarkRun", "run", spec, status)
+
+
+VARIANTS: dict[str, tuple[Object, ...]] = {
+    "ModelServer": (model_server(promoted=False), model_server(promoted=True)),
+    "LoRATrainingJob": (training_job(referring=False), training_job(referring=True)),
+    "BenchmarkRun": (benchmark_run(improving=False), benchmark_run(improving=True)),
+}
+
+
+def steps_of(path: str) -> list[str]:
+    """Return the steps of a schema path: `spec.adapters[].name` is spec, adapters, [], name."""
+    return re.findall(r"\[\]|[^.\[\]]+", path)
+
+
+def read(obj: Any, path: str) -> Any:
+    """Return the value at a schema path; lists and maps are entered at their first member. KeyError: not there."""
+    for step in steps_of(path):
+        if step == "[]":
+            obj = obj[0]
+        elif step == "*":
+            obj = next(iter(obj.values()))
+        else:
+            obj = obj[step]
+    return obj
+
+
+def with_value(kind: str, path: str, value: Any) -> Object:
+    """Return the first variant of a kind that has the path, with another value there.
+
+    Raises:
+        KeyError: No variant has the path.
+    """
+    *parents, last = steps_of(path)
+    for variant in VARIANTS[kind]:
+        try:
+            read(variant, path)
+        except (KeyError, IndexError):
+            continue
+        changed = copy.deepcopy(variant)
+        parent = read(changed, ".".join(parents)) if parents else changed
+        if last == "[]":
+            parent[0] = value
+        elif last == "*":
+            parent[next(iter(parent))] = value
+        else:
+            parent[last] = value
+        return changed
+    raise KeyError(f"no object of kind {kind} has {path}; add it to objects.py")

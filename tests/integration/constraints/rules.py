@@ -1,0 +1,265 @@
+"""Every CEL rule of the three kinds with an object that it accepts and one that it refuses."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from integration.constraints.objects import VARIANTS, Object, steps_of
+
+MISSING = object()
+"""Stands for "take the field away" in a change."""
+NOT_PLAIN = "uri must not contain . or .. as a path segment"
+FORBIDDEN_ARGUMENTS = (
+    "--model=x",
+    "--served-model-name",
+    "--host=0.0.0.0",
+    "--port=1",
+    "--api-key=k",
+    "--middleware=m",
+    "--enable-lora",
+    "--lora-modules=a=b",
+    "--max-loras=1",
+    "--max-lora-rank=8",
+    "--max-model-len=1",
+    "--dtype=half",
+    "--ssl-keyfile=k",
+    "--config=f",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleRow:
+    """One rule.
+
+    Args:
+        node: Schema path of the node that carries the rule, with the kind.
+        message: Start of the rule's message.
+        accept: Changes of the base object that pass, by path with explicit indices.
+        reject: Changes that are refused with the message, each for itself.
+        variant: Which of the kind's base objects is changed.
+    """
+
+    node: str
+    message: str
+    accept: tuple[Mapping[str, Any], ...]
+    reject: tuple[Mapping[str, Any], ...]
+    variant: int = 0
+
+    @property
+    def kind(self) -> str:
+        """The kind."""
+        return self.node.split(".", 1)[0]
+
+
+def changed(obj: Object, changes: Mapping[str, Any]) -> Object:
+    """Return a copy of an object with other values at some paths (`spec.adapters.0.name`)."""
+    result = copy.deepcopy(obj)
+    for path, value in changes.items():
+        *parents, last = steps_of(path)
+        parent: Any = result
+        for step in parents:
+            parent = parent[int(step)] if isinstance(parent, list) else parent[step]
+        if value is MISSING:
+            del parent[last]
+        elif isinstance(parent, list):
+            parent[int(last)] = value
+        else:
+            parent[last] = value
+    return result
+
+
+def _plain_uri(node: str, *, variant: int = 0) -> RuleRow:
+    path = node.split(".", 1)[1].replace("[]", ".0") + ".uri"
+    return RuleRow(
+        node=node,
+        message=NOT_PLAIN,
+        accept=({path: "pvc://c/a..b"}, {path: "pvc://c/.hidden"}),
+        reject=tuple({path: uri} for uri in ("pvc://c/../b", "pvc://c/a/..", "pvc://c/./b", "pvc://c/a/.")),
+        variant=variant,
+    )
+
+
+def _names(kind: str) -> list[RuleRow]:
+    return [
+        RuleRow(
+            node=kind,
+            message="metadata.name must be at most 40 characters",
+            accept=({"metadata.name": "a" * 40},),
+            reject=({"metadata.name": "a" * 41},),
+        ),
+        RuleRow(
+            node=kind,
+            message="metadata.name must start with a letter",
+            accept=({"metadata.name": "a-0"},),
+            reject=({"metadata.name": "a.b"}, {"metadata.name": "0a"}),
+        ),
+    ]
+
+
+SOURCE = {"uri": "pvc://c/p"}
+RULES: tuple[RuleRow, ...] = (
+    *_names("ModelServer"),
+    *_names("LoRATrainingJob"),
+    *_names("BenchmarkRun"),
+    _plain_uri("ModelServer.spec.model.source"),
+    _plain_uri("ModelServer.spec.adapters[].source"),
+    _plain_uri("LoRATrainingJob.spec.baseModel.source"),
+    _plain_uri("LoRATrainingJob.spec.datasets[].source"),
+    _plain_uri("LoRATrainingJob.spec.output.adapter"),
+    _plain_uri("BenchmarkRun.spec.suite.harbor.dataset"),
+    _plain_uri("BenchmarkRun.spec.output"),
+    RuleRow(
+        node="ModelServer.spec",
+        message="an adapter must not have the base's servedName",
+        accept=({"spec.adapters.0.name": "other"},),
+        reject=({"spec.adapters.0.name": "base"},),
+    ),
+    RuleRow(
+        node="ModelServer.spec",
+        message="an alias must not have the base's servedName",
+        accept=({"spec.aliases.0.name": "other"},),
+        reject=({"spec.aliases.0.name": "base"},),
+    ),
+    RuleRow(
+        node="ModelServer.spec",
+        message="aliases and adapters share one name space",
+        accept=({"spec.aliases.0.name": "c"}, {"spec.adapters": MISSING}),
+        reject=({"spec.aliases.0.name": "a"},),
+        variant=1,
+    ),
+    RuleRow(
+        node="ModelServer.spec",
+        message="an alias's target must be one of spec.adapters or the base's servedName",
+        accept=({"spec.aliases.0.targets.0.adapter": "base"}, {"spec.aliases.0.targets.0.adapter": "a"}),
+        reject=({"spec.aliases.0.targets.0.adapter": "nobody"}, {"spec.adapters": MISSING}),
+    ),
+    RuleRow(
+        node="ModelServer.spec.engine",
+        message="extraArgs must not set what Whetstone sets itself",
+        accept=(
+            {"spec.engine.extraArgs": ["--enforce-eager", "--max-num-seqs=4", "--model-impl=auto", "--tokenizer-mode"]},
+        ),
+        reject=tuple({"spec.engine.extraArgs": ["--enforce-eager", one]} for one in FORBIDDEN_ARGUMENTS),
+    ),
+    RuleRow(
+        node="ModelServer.spec.adapters[]",
+        message="give exactly one of source and trainingJobRef",
+        accept=({"spec.adapters.0": {"name": "a", "trainingJobRef": {"name": "t"}}},),
+        reject=({"spec.adapters.0": {"name": "a"}}, {"spec.adapters.0.trainingJobRef": {"name": "t"}}),
+    ),
+    RuleRow(
+        node="ModelServer.spec.adapters[]",
+        message="source.digest is needed",
+        accept=({"spec.adapters.0.source.digest": "sha256:" + "1" * 64},),
+        reject=({"spec.adapters.0.source.digest": MISSING},),
+    ),
+    RuleRow(
+        node="ModelServer.spec.aliases[]",
+        message="give exactly one of targets and promotion",
+        accept=({"spec.aliases.0": {"name": "s", "targets": [{"adapter": "a"}]}},),
+        reject=({"spec.aliases.0": {"name": "s"}}, {"spec.aliases.0.targets": [{"adapter": "a"}]}),
+        variant=1,
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec.baseModel",
+        message="give exactly one of modelServerRef and source",
+        accept=({"spec.baseModel": {"modelServerRef": {"name": "m"}}}, {"spec.baseModel": {"source": SOURCE}}),
+        reject=({"spec.baseModel": {}}, {"spec.baseModel.modelServerRef": {"name": "m"}}),
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec.datasets[]",
+        message="give exactly one of source and configMapRef",
+        accept=({"spec.datasets.0": {"name": "d", "configMapRef": {"name": "m", "key": "k"}}},),
+        reject=({"spec.datasets.0": {"name": "d"}}, {"spec.datasets.0.configMapRef": {"name": "m", "key": "k"}}),
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec.hyperparameters",
+        message="give at most one of epochs and maxSteps",
+        accept=({"spec.hyperparameters": {}}, {"spec.hyperparameters": {"maxSteps": 1}}),
+        reject=({"spec.hyperparameters.maxSteps": 1},),
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec.output",
+        message="output.adapter.uri must name a folder inside the claim",
+        accept=({"spec.output.adapter.uri": "pvc://c/p"},),
+        reject=({"spec.output.adapter.uri": "pvc://claim"},),
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec",
+        message="a gate with minimumImprovement needs baselineRef",
+        accept=({"spec.gates": MISSING, "spec.baselineRef": MISSING},),
+        reject=({"spec.baselineRef": MISSING},),
+        variant=1,
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec",
+        message="output.uri must name a folder inside the claim",
+        accept=({"spec.output.uri": "pvc://c/p"},),
+        reject=({"spec.output.uri": "pvc://claim"},),
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec.target",
+        message="give at most one of adapter and alias",
+        accept=({"spec.target.adapter": MISSING},),
+        reject=({"spec.target.alias": "stable"},),
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec.gates[]",
+        message="give exactly one of minimum and minimumImprovement",
+        accept=({"spec.gates.0": {"metric": "Mean", "minimumImprovement": "0"}},),
+        reject=({"spec.gates.0": {"metric": "Mean"}}, {"spec.gates.0.minimumImprovement": "0"}),
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec.gates[]",
+        message="minimumImprovement works on Mean only",
+        accept=({"spec.gates.0": {"metric": "Coverage", "minimum": "0"}},),
+        reject=tuple(
+            {"spec.gates.0": {"metric": metric, "minimumImprovement": "0"}} for metric in ("Coverage", "StrictMean")
+        ),
+    ),
+)
+
+IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
+    "ModelServer": {"model": {"source": SOURCE, "servedName": "other"}},
+    "LoRATrainingJob": {
+        "baseModel": {"source": SOURCE},
+        "datasets": [{"name": "e", "source": SOURCE}],
+        "lora": {"rank": 8},
+        "hyperparameters": {"epochs": 2},
+        "workspace": {"claimName": "other"},
+        "checkpoint": {"keep": 3},
+        "output": {"adapter": SOURCE},
+        "resources": MISSING,
+        "image": MISSING,
+        "activeDeadlineSeconds": MISSING,
+    },
+    "BenchmarkRun": {
+        "target": {"modelServerRef": {"name": "other"}},
+        "suite": {"harbor": {"dataset": SOURCE}},
+        "agent": {"name": "nop"},
+        "sampling": {"seed": 1},
+        "attempts": 2,
+        "concurrency": 5,
+        "baselineRef": {"name": "other"},
+        "gates": MISSING,
+        "maximumErrorRate": "0.2",
+        "output": SOURCE,
+        "resources": {"limits": {"cpu": 1}},
+        "image": MISSING,
+        "activeDeadlineSeconds": 601,
+    },
+}
+"""A change of each field that must not change. `method` has one value only, so no change of it can be tried."""
+UNTRIABLE = {("LoRATrainingJob", "method")}
+
+MUTABLE: Mapping[str, Mapping[str, Any]] = {
+    "ModelServer": {"replicas": 2, "adapters": [], "aliases": [], "model": {"source": SOURCE, "servedName": "base"}},
+    "LoRATrainingJob": {"suspend": True, "ttlSecondsAfterFinished": 1},
+    "BenchmarkRun": {"suspend": True, "ttlSecondsAfterFinished": MISSING},
+}
+
+
+def base(row: RuleRow) -> Object:
+    """Return the object that a row changes."""
+    return VARIANTS[row.kind][row.variant]

@@ -1,0 +1,253 @@
+"""Every constraint of the three kinds, written down a second time: the schema must agree with this table.
+
+A row is a schema path (`Kind.spec.adapters[].name`) with what it allows. `test_table_is_complete` fails when the
+generated schema has a constraint without a row, or a row has no constraint.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from integration.constraints.objects import DIGEST
+
+BR, LT, MS = "BenchmarkRun", "LoRATrainingJob", "ModelServer"
+
+ENUMS: Mapping[str, tuple[Any, ...]] = {
+    f"{BR}.spec.agent.name": ("whetstone", "oracle", "nop"),
+    f"{BR}.spec.gates[].metric": ("Mean", "StrictMean", "Coverage"),
+    f"{BR}.status.comparison.verdict": ("Better", "Worse", "Inconclusive", "NotComparable"),
+    f"{LT}.spec.method": ("SFT",),
+    f"{MS}.spec.engine.dtype": ("Auto", "Float32", "BFloat16", "Float16"),
+    f"{MS}.spec.adapterCapacity.maxRank": (1, 8, 16, 32, 64, 128, 256, 320, 512),
+}
+
+RANGES: Mapping[str, tuple[int, int]] = {
+    f"{BR}.spec.activeDeadlineSeconds": (1, 31536000),
+    f"{BR}.spec.agent.parameters.maxTokens": (1, 131072),
+    f"{BR}.spec.agent.parameters.maxTurns": (1, 1000),
+    f"{BR}.spec.attempts": (1, 100),
+    f"{BR}.spec.concurrency": (1, 256),
+    f"{BR}.spec.sampling.seed": (0, 4294967295),
+    f"{BR}.spec.suite.harbor.tasks.limit": (1, 100000),
+    f"{BR}.spec.ttlSecondsAfterFinished": (0, 31536000),
+    f"{LT}.spec.activeDeadlineSeconds": (1, 31536000),
+    f"{LT}.spec.checkpoint.everySteps": (1, 1000000),
+    f"{LT}.spec.checkpoint.keep": (1, 100),
+    f"{LT}.spec.hyperparameters.batchSize": (1, 65536),
+    f"{LT}.spec.hyperparameters.epochs": (1, 1000),
+    f"{LT}.spec.hyperparameters.maxLength": (16, 4194304),
+    f"{LT}.spec.hyperparameters.maxSteps": (1, 10000000),
+    f"{LT}.spec.hyperparameters.microBatchSize": (1, 65536),
+    f"{LT}.spec.hyperparameters.seed": (0, 4294967295),
+    f"{LT}.spec.lora.alpha": (1, 4096),
+    f"{LT}.spec.lora.rank": (1, 512),
+    f"{LT}.spec.ttlSecondsAfterFinished": (0, 31536000),
+    f"{MS}.spec.adapterCapacity.maxLoras": (1, 64),
+    f"{MS}.spec.aliases[].promotion.minimumTasks": (1, 100000),
+    f"{MS}.spec.engine.maxModelLength": (16, 4194304),
+    f"{MS}.spec.replicas": (0, 1000),
+    f"{MS}.spec.startup.timeoutSeconds": (30, 86400),
+}
+
+ITEMS: Mapping[str, tuple[int, int]] = {
+    f"{BR}.spec.gates": (0, 16),
+    f"{BR}.spec.suite.harbor.tasks.exclude": (0, 1000),
+    f"{BR}.spec.suite.harbor.tasks.include": (0, 1000),
+    f"{BR}.status.conditions": (0, 32),
+    f"{LT}.spec.datasets": (1, 16),
+    f"{LT}.spec.lora.targetModules": (1, 64),
+    f"{LT}.status.conditions": (0, 32),
+    f"{MS}.spec.adapterStores": (0, 16),
+    f"{MS}.spec.adapters": (0, 64),
+    f"{MS}.spec.aliases": (0, 32),
+    f"{MS}.spec.aliases[].targets": (1, 1),
+    f"{MS}.spec.engine.extraArgs": (0, 64),
+    f"{MS}.status.adapters": (0, 64),
+    f"{MS}.status.aliases": (0, 32),
+    f"{MS}.status.conditions": (0, 32),
+    f"{MS}.status.failures": (0, 10),
+}
+
+MEMBERS: Mapping[str, tuple[int, int]] = {
+    f"{BR}.spec.resources.limits": (0, 16),
+    f"{BR}.spec.resources.requests": (0, 16),
+    f"{BR}.spec.suite.harbor.trialResources.limits": (0, 16),
+    f"{BR}.spec.suite.harbor.trialResources.requests": (0, 16),
+    f"{LT}.spec.resources.limits": (0, 16),
+    f"{LT}.spec.resources.requests": (0, 16),
+    f"{LT}.status.metrics": (0, 32),
+    f"{MS}.spec.aliases[].promotion.benchmarkSelector.matchLabels": (1, 16),
+    f"{MS}.spec.resources.limits": (0, 16),
+    f"{MS}.spec.resources.requests": (0, 16),
+}
+
+LENGTHS: Mapping[str, tuple[int, int]] = {
+    f"{BR}.spec.agent.parameters.systemPrompt": (1, 16384),
+    f"{BR}.spec.image": (1, 512),
+    f"{BR}.spec.suite.harbor.tasks.exclude[]": (1, 253),
+    f"{BR}.spec.suite.harbor.tasks.include[]": (1, 253),
+    f"{LT}.spec.datasets[].configMapRef.key": (1, 253),
+    f"{LT}.spec.datasets[].configMapRef.name": (1, 253),
+    f"{LT}.spec.image": (1, 512),
+    f"{LT}.spec.lora.targetModules[]": (1, 128),
+    f"{LT}.spec.workspace.claimName": (1, 253),
+    f"{MS}.spec.adapterStores[].claimName": (1, 253),
+    f"{MS}.spec.aliases[].promotion.benchmarkSelector.matchLabels.*": (0, 63),
+    f"{MS}.spec.engine.extraArgs[]": (0, 512),
+    f"{MS}.spec.engine.image": (1, 512),
+    f"{BR}.status.comparison.baseline": (0, 63),
+    f"{BR}.status.comparison.message": (0, 1024),
+    f"{BR}.status.finishedAt": (0, 64),
+    f"{BR}.status.handledRetry": (0, 256),
+    f"{BR}.status.progress.phase": (0, 32),
+    f"{BR}.status.progress.updatedAt": (0, 64),
+    f"{BR}.status.recipeDigest": (0, 71),
+    f"{BR}.status.results.uri": (0, 512),
+    f"{BR}.status.startedAt": (0, 64),
+    f"{BR}.status.suiteDigest": (0, 71),
+    f"{BR}.status.target.adapter": (0, 64),
+    f"{BR}.status.target.digest": (0, 71),
+    f"{BR}.status.target.servedName": (0, 64),
+    f"{LT}.status.adapter.digest": (0, 71),
+    f"{LT}.status.adapter.publishedAt": (0, 64),
+    f"{LT}.status.adapter.uri": (0, 512),
+    f"{LT}.status.dataset.recipeDigest": (0, 71),
+    f"{LT}.status.finishedAt": (0, 64),
+    f"{LT}.status.handledRetry": (0, 256),
+    f"{LT}.status.metrics.*": (0, 32),
+    f"{LT}.status.progress.phase": (0, 32),
+    f"{LT}.status.progress.updatedAt": (0, 64),
+    f"{LT}.status.startedAt": (0, 64),
+    f"{MS}.status.adapters[].digest": (0, 71),
+    f"{MS}.status.adapters[].effectiveSince": (0, 64),
+    f"{MS}.status.adapters[].message": (0, 1024),
+    f"{MS}.status.adapters[].name": (0, 64),
+    f"{MS}.status.adapters[].reason": (0, 64),
+    f"{MS}.status.adapters[].servedName": (0, 64),
+    f"{MS}.status.adapters[].source": (0, 512),
+    f"{MS}.status.aliases[].adapter": (0, 64),
+    f"{MS}.status.aliases[].benchmarkRun": (0, 63),
+    f"{MS}.status.aliases[].digest": (0, 71),
+    f"{MS}.status.aliases[].name": (0, 64),
+    f"{MS}.status.aliases[].previous": (0, 64),
+    f"{MS}.status.aliases[].servedName": (0, 64),
+    f"{MS}.status.aliases[].since": (0, 64),
+    f"{MS}.status.failures[].adapter": (0, 64),
+    f"{MS}.status.failures[].message": (0, 1024),
+    f"{MS}.status.failures[].pod": (0, 253),
+    f"{MS}.status.failures[].reason": (0, 64),
+    f"{MS}.status.selector": (0, 512),
+    f"{MS}.status.url": (0, 512),
+} | {
+    f"{kind}.status.conditions[].{field}": (0, length)
+    for kind in (BR, LT, MS)
+    for field, length in (
+        ("type", 316),
+        ("status", 16),
+        ("reason", 1024),
+        ("message", 32768),
+        ("lastTransitionTime", 64),
+    )
+}
+
+
+class Format:
+    """What a patterned text looks like.
+
+    Args:
+        shortest: Least length, 0 for none; a shorter text is refused.
+        longest: Greatest length.
+        accept: Texts that pass, the longest among them.
+        reject: Texts that the pattern refuses.
+    """
+
+    def __init__(self, shortest: int, longest: int, *, accept: tuple[str, ...], reject: tuple[str, ...]) -> None:
+        self.shortest = shortest
+        self.longest = longest
+        self.accept = accept
+        self.reject = reject
+
+
+OBJECT_NAME = Format(1, 63, accept=("a", "a-1", "0", "a" * 63), reject=("A", "-a", "a-", "a.b", "a_b", "a b"))
+VOLUME_NAME = Format(1, 40, accept=("a", "a-1", "a" * 40), reject=("A", "-a", "a-", "a.b", "a/b"))
+SERVED_NAME = Format(
+    1, 54, accept=("q", "Qwen2.5-0.5B_x", "a" * 54), reject=("-a", "a-", ".a", "org/model", "a b", "ä", "a:b")
+)
+URI = Format(
+    7,
+    512,
+    accept=("pvc://c/p", "pvc://my-claim.v1/a/B_c.d-e", "pvc://c/" + "a" * 504),
+    reject=(
+        "hf://org/model",
+        "/mnt/data",
+        "pvc://C/p",
+        "pvc://c/p/",
+        "pvc://c//p",
+        "pvc://c/p q",
+        "PVC://c/p",
+    ),
+)
+DECIMAL = Format(
+    0,
+    24,
+    accept=("0", "0.5", "2e-4", "1E+3", "1" * 24),
+    reject=("", "-1", "+1", ".5", "1.", "one", "1,5", "0x1", "inf", "nan"),
+)
+SIGNED_DECIMAL = Format(
+    0, 24, accept=("0", "-0.5", "2e-4", "-1e-9", "1" * 24), reject=("", "--1", "+1", ".5", "one", "nan")
+)
+QUANTITY = Format(
+    0, 32, accept=("1", "500m", "0.5", "4Gi", "2e3", "1" * 32), reject=("", "-1", "4GiB", "4 Gi", "one", "4gb")
+)
+CONTENT_DIGEST = Format(
+    0, 71, accept=(DIGEST, "sha256:" + "af09" * 16), reject=("", "0" * 64, "sha256:" + "A" * 64, "sha256:" + "0" * 63)
+)
+
+FORMATS: Mapping[str, Format] = {
+    f"{BR}.spec.baselineRef.name": OBJECT_NAME,
+    f"{BR}.spec.gates[].minimum": DECIMAL,
+    f"{BR}.spec.gates[].minimumImprovement": DECIMAL,
+    f"{BR}.spec.maximumErrorRate": DECIMAL,
+    f"{BR}.spec.output.uri": URI,
+    f"{BR}.spec.resources.limits.*": QUANTITY,
+    f"{BR}.spec.resources.requests.*": QUANTITY,
+    f"{BR}.spec.sampling.temperature": DECIMAL,
+    f"{BR}.spec.suite.harbor.dataset.uri": URI,
+    f"{BR}.spec.suite.harbor.trialResources.limits.*": QUANTITY,
+    f"{BR}.spec.suite.harbor.trialResources.requests.*": QUANTITY,
+    f"{BR}.spec.target.adapter": SERVED_NAME,
+    f"{BR}.spec.target.alias": SERVED_NAME,
+    f"{BR}.spec.target.modelServerRef.name": OBJECT_NAME,
+    f"{BR}.status.comparison.difference": SIGNED_DECIMAL,
+    f"{BR}.status.comparison.interval.confidence": DECIMAL,
+    f"{BR}.status.comparison.interval.high": SIGNED_DECIMAL,
+    f"{BR}.status.comparison.interval.low": SIGNED_DECIMAL,
+    f"{BR}.status.comparison.minimumDetectable": DECIMAL,
+    f"{BR}.status.results.coverage": DECIMAL,
+    f"{BR}.status.results.interval.confidence": DECIMAL,
+    f"{BR}.status.results.interval.high": SIGNED_DECIMAL,
+    f"{BR}.status.results.interval.low": SIGNED_DECIMAL,
+    f"{BR}.status.results.mean": SIGNED_DECIMAL,
+    f"{BR}.status.results.strictMean": SIGNED_DECIMAL,
+    f"{LT}.spec.baseModel.modelServerRef.name": OBJECT_NAME,
+    f"{LT}.spec.baseModel.source.uri": URI,
+    f"{LT}.spec.datasets[].name": VOLUME_NAME,
+    f"{LT}.spec.datasets[].source.uri": URI,
+    f"{LT}.spec.hyperparameters.learningRate": DECIMAL,
+    f"{LT}.spec.hyperparameters.warmupRatio": DECIMAL,
+    f"{LT}.spec.lora.dropout": DECIMAL,
+    f"{LT}.spec.output.adapter.uri": URI,
+    f"{LT}.spec.resources.limits.*": QUANTITY,
+    f"{LT}.spec.resources.requests.*": QUANTITY,
+    f"{LT}.status.progress.loss": SIGNED_DECIMAL,
+    f"{MS}.spec.adapterStores[].name": VOLUME_NAME,
+    f"{MS}.spec.adapters[].name": SERVED_NAME,
+    f"{MS}.spec.adapters[].source.digest": CONTENT_DIGEST,
+    f"{MS}.spec.adapters[].source.uri": URI,
+    f"{MS}.spec.adapters[].trainingJobRef.name": OBJECT_NAME,
+    f"{MS}.spec.aliases[].name": SERVED_NAME,
+    f"{MS}.spec.aliases[].targets[].adapter": SERVED_NAME,
+    f"{MS}.spec.model.servedName": SERVED_NAME,
+    f"{MS}.spec.model.source.uri": URI,
+    f"{MS}.spec.resources.limits.*": QUANTITY,
+    f"{MS}.spec.resources.requests.*": QUANTITY,
+}

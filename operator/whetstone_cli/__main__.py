@@ -1,0 +1,81 @@
+"""The command `whetstone`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.folders import adapter_digest
+
+EXIT_INVALID = 1
+EXIT_USAGE = 2
+
+
+def digest(folder: Path) -> int:
+    """Print the content digest of an adapter's folder, as `spec.adapters[].source.digest` wants it.
+
+    Args:
+        folder: Folder with `adapter_config.json` and `adapter_model.safetensors`.
+
+    Returns:
+        The exit code: 1 when the folder is no adapter.
+    """
+    try:
+        print(adapter_digest(folder))
+    except ArtifactError as error:
+        sys.stderr.write(f"whetstone: {error.message}\n")
+        return EXIT_INVALID
+    return 0
+
+
+def validate(files: Sequence[Path]) -> int:
+    """Check manifests as the API server would and print what is wrong with them.
+
+    Args:
+        files: YAML files; `-` is the standard input.
+
+    Returns:
+        The exit code: 1 when an object is not valid, 2 when a file cannot be read.
+    """
+    try:
+        from whetstone_cli.manifests import ManifestError, check_text
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"whetstone: {error.name} is missing; install whetstone[cli]\n")
+        return EXIT_USAGE
+    code = 0
+    for file in files:
+        try:
+            text = sys.stdin.read() if str(file) == "-" else file.read_text()
+            report = check_text(text)
+        except (OSError, UnicodeDecodeError, ManifestError) as error:
+            sys.stderr.write(f"whetstone: {file}: {error}\n")
+            return EXIT_USAGE
+        for problem in report.problems:
+            print(f"{file}: {problem}")
+            code = EXIT_INVALID
+        print(f"{file}: {report.valid} of {report.ours} objects valid, {report.skipped} of other kinds skipped")
+    return code
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        arguments: Command line; that of the process when absent.
+
+    Returns:
+        The exit code.
+    """
+    parser = argparse.ArgumentParser(prog="whetstone", description="Tools for users of Whetstone.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("digest", help="print the content digest of an adapter's folder")
+    one.add_argument("folder", type=Path)
+    many = commands.add_parser("validate", help="check manifests before they are applied")
+    many.add_argument("files", type=Path, nargs="+", metavar="file")
+    options = parser.parse_args(arguments)
+    return digest(options.folder) if options.command == "digest" else validate(options.files)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -27,7 +27,7 @@ class Size:
     epochs: int
 
 
-FULL = Size(rows=240, tasks=20, epochs=2)
+FULL = Size(rows=360, tasks=20, epochs=1)
 SMALL = Size(rows=64, tasks=8, epochs=1)
 
 

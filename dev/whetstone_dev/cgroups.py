@@ -30,7 +30,9 @@ def create(name: str) -> None:
                 (group / setting).write_text((hierarchy / setting).read_text())
     if unified():
         controllers = (_ROOT / "cgroup.controllers").read_text().split()
-        wanted = " ".join(f"+{one}" for one in controllers if one in {"cpu", "cpuset", "io", "memory", "pids", "hugetlb"})
+        wanted = " ".join(
+            f"+{one}" for one in controllers if one in {"cpu", "cpuset", "io", "memory", "pids", "hugetlb"}
+        )
         for group in (_ROOT, _ROOT / name):
             (group / "cgroup.subtree_control").write_text(wanted)
 

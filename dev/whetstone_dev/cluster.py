@@ -83,7 +83,7 @@ class Cluster:
 
     def kubectl(self, *arguments: str, feed: str | None = None, timeout: float | None = 60) -> str:
         """Run kubectl as the administrator and return what it prints."""
-        command = [self.plane.kubectl, f"--kubeconfig={self.plane.kubeconfig}", *arguments]
+        command: list[str | Path] = [self.plane.kubectl, f"--kubeconfig={self.plane.kubeconfig}", *arguments]
         return run(command, feed=feed, timeout=timeout)
 
     def running(self) -> dict[str, bool]:
@@ -169,10 +169,12 @@ class Cluster:
         self._write_provisioner()
         plane.processes.start(
             "local-path-provisioner",
-            [build(LOCAL_PATH), "start", "--kubeconfig", admin, "--config", folder / "provisioner.json"]
-            + ["--provisioner-name", "whetstone.dev/local", "--namespace", "kube-system"]
-            + ["--service-account-name", "default", "--helper-image", HELPER_IMAGE]
-            + ["--helper-pod-file", folder / "helper-pod.yaml"],
+            [
+                *(build(LOCAL_PATH), "start", "--kubeconfig", admin, "--config", folder / "provisioner.json"),
+                *("--provisioner-name", "whetstone.dev/local", "--namespace", "kube-system"),
+                *("--service-account-name", "default", "--helper-image", HELPER_IMAGE),
+                *("--helper-pod-file", folder / "helper-pod.yaml"),
+            ],
             namespace=self.name,
         )
         self.kubectl("apply", "--server-side", "--filename=-", feed=json.dumps(_storage_class()))

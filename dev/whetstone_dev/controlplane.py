@@ -1,9 +1,9 @@
 """etcd, API server and controller manager as processes: the whole cluster's core, or alone for the integration tests.
 
-    plane = ControlPlane(folder)
-    plane.start()
-    ...                       # plane.kubeconfig is the administrator's
-    plane.stop()
+plane = ControlPlane(folder)
+plane.start()
+...                       # plane.kubeconfig is the administrator's
+plane.stop()
 """
 
 import socket

@@ -159,7 +159,9 @@ def _base() -> None:
             shutil.rmtree(partial, ignore_errors=True)
             partial.parent.mkdir(parents=True, exist_ok=True)
             wanted = "python3,python3-venv,ca-certificates"
-            run(["debootstrap", "--variant=minbase", f"--include={wanted}", suite, partial], log=log / "debootstrap.log")
+            run(
+                ["debootstrap", "--variant=minbase", f"--include={wanted}", suite, partial], log=log / "debootstrap.log"
+            )
             partial.replace(root)
         container = run(["buildah", "from", "scratch"]).strip()
         run(["buildah", "add", "--quiet", container, root, "/"])

@@ -27,9 +27,11 @@ class Pki:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._key(name)
             run(
-                ["openssl", "req", "-x509", "-new", "-key", self.folder / f"{name}.key", "-out", certificate]
-                + ["-days", _DAYS, "-subj", f"/CN=whetstone-{name}"]
-                + ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
+                [
+                    *("openssl", "req", "-x509", "-new", "-key", self.folder / f"{name}.key", "-out", certificate),
+                    *("-days", _DAYS, "-subj", f"/CN=whetstone-{name}"),
+                    *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
+                ]
             )
         return certificate
 
@@ -54,9 +56,12 @@ class Pki:
         extension_file.write_text("\n".join(extensions) + "\n")
         request = run(["openssl", "req", "-new", "-key", key, "-subj", subject])
         run(
-            ["openssl", "x509", "-req", "-CA", self.folder / f"{issuer}.crt", "-CAkey", self.folder / f"{issuer}.key"]
-            + ["-CAserial", self.folder / f"{issuer}.srl", "-CAcreateserial"]
-            + ["-days", _DAYS, "-extfile", extension_file, "-out", certificate],
+            [
+                *("openssl", "x509", "-req", "-CA", self.folder / f"{issuer}.crt"),
+                *("-CAkey", self.folder / f"{issuer}.key"),
+                *("-CAserial", self.folder / f"{issuer}.srl", "-CAcreateserial"),
+                *("-days", _DAYS, "-extfile", extension_file, "-out", certificate),
+            ],
             feed=request,
         )
         return certificate, key
@@ -85,6 +90,7 @@ class Pki:
 
 def kubeconfig_text(*, server: str, authority: Path, certificate: Path, key: Path) -> str:
     """A kubeconfig (JSON, which is YAML too) with everything embedded, for one user of one cluster."""
+
     def embedded(path: Path) -> str:
         return base64.b64encode(path.read_bytes()).decode()
 

@@ -24,7 +24,18 @@ def run_trainer_tests(arguments: Sequence[str]) -> int:
     container = run(["buildah", "from", image]).strip()
     roots = ("operator", "server", "trainer", "tests", "dev")
     python_path = ":".join(f"/src/{root}" for root in roots) + ":/test-libraries"
-    command = ["buildah", "run", "--runtime", "runc", "--isolation", "oci", "--network", "none", "--user", "65532:65532"]
+    command = [
+        "buildah",
+        "run",
+        "--runtime",
+        "runc",
+        "--isolation",
+        "oci",
+        "--network",
+        "none",
+        "--user",
+        "65532:65532",
+    ]
     command += ["--volume", f"{CHECKOUT}:/src:ro", "--volume", f"{libraries}:/test-libraries:ro"]
     command += ["--env", f"PYTHONPATH={python_path}", "--env", "PYTHONDONTWRITEBYTECODE=1", "--env", "HOME=/tmp"]
     command += ["--workingdir", "/src", container, "--", "python3", "-m", "pytest", "-q", "-p", "no:cacheprovider"]

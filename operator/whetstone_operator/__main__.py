@@ -8,14 +8,16 @@ import sys
 import kopf
 
 from whetstone_operator.assembly import Operator
-from whetstone_operator.controllers import benchmarkrun, loratrainingjob, modelserver
+from whetstone_operator.controllers.benchmarkrun import reconcile as reconcile_benchmark_run
+from whetstone_operator.controllers.loratrainingjob import reconcile as reconcile_training_job
+from whetstone_operator.controllers.modelserver import reconcile as reconcile_model_server
 from whetstone_operator.kinds import BENCHMARK_RUN, MODEL_SERVER, TRAINING_JOB
 from whetstone_operator.settings import Settings, SettingsError
 
 CONTROLLERS = {
-    MODEL_SERVER.plural: modelserver.reconcile,
-    TRAINING_JOB.plural: loratrainingjob.reconcile,
-    BENCHMARK_RUN.plural: benchmarkrun.reconcile,
+    MODEL_SERVER.plural: reconcile_model_server,
+    TRAINING_JOB.plural: reconcile_training_job,
+    BENCHMARK_RUN.plural: reconcile_benchmark_run,
 }
 EXIT_CONFIGURATION = 78
 """`EX_CONFIG` of sysexits.h."""

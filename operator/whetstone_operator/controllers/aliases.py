@@ -1,0 +1,230 @@
+"""Policy: when an alias moves, and to what. Pure.
+
+A promoted alias serves the base until a run has shown an adapter to be better. It moves
+
+1. away from a version that a later valid run finds Worse: to what it served before, else to the base;
+2. to the version of the newest run that counts as evidence, when that version is effective on every ready replica
+   and no valid run finds it Worse than what the alias serves now.
+
+Evidence that vanishes moves nothing: what counts then is what the status records.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from whetstone_api.benchmarkrun import BenchmarkRun, Verdict
+from whetstone_api.modelserver import AliasStatus
+from whetstone_api.vocabulary import ConditionType
+
+from whetstone_operator.runtime.clock import from_rfc3339
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """An adapter version that the server holds.
+
+    Args:
+        adapter: Its name in the spec.
+        served_name: Its immutable name.
+        digest: Its content digest.
+        effective: Whether it is effective on every ready replica, and there is one.
+    """
+
+    adapter: str
+    served_name: str
+    digest: str
+    effective: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """A finished, valid run of the alias's selector on this server.
+
+    Args:
+        run: Name of the BenchmarkRun.
+        finished_at: When it ended.
+        digest: What it measured; None for the base.
+        passed: Whether it may promote: gates passed, and Better than its baseline if it has one.
+        worse: Whether it found what it measured Worse than its baseline.
+        baseline_digest: What its baseline measured; None for the base or unknown.
+        tasks: Scored tasks.
+    """
+
+    run: str
+    finished_at: datetime
+    digest: str | None
+    passed: bool
+    worse: bool
+    baseline_digest: str | None
+    tasks: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """A change of what an alias serves; `digest` is None for the base."""
+
+    adapter: str
+    served_name: str
+    digest: str | None
+    run: str | None
+    cause: str
+
+
+def gather_evidence(runs: Sequence[BenchmarkRun], *, server: str, labels: Mapping[str, str]) -> list[Evidence]:
+    """Return the runs that say something about a server, newest first.
+
+    Args:
+        runs: BenchmarkRuns of the namespace.
+        server: Name of the ModelServer.
+        labels: Labels that a run must carry to count.
+    """
+    by_name = {run.metadata.name: run for run in runs}
+    found = []
+    for run in runs:
+        if run.spec.target.model_server_ref.name != server or not labels.items() <= run.metadata.labels.items():
+            continue
+        status = run.status
+        if not (_holds(run, ConditionType.COMPLETE) and _holds(run, ConditionType.VALID)):
+            continue
+        if status.results is None or status.target is None or status.finished_at is None:
+            continue
+        comparison = status.comparison
+        baseline = by_name.get(comparison.baseline) if comparison else None
+        measured = baseline.status.target if baseline else None
+        better = comparison is None or comparison.verdict is Verdict.BETTER
+        found.append(
+            Evidence(
+                run=run.metadata.name,
+                finished_at=from_rfc3339(status.finished_at),
+                digest=status.target.digest,
+                passed=better and _holds(run, ConditionType.GATE_PASSED),
+                worse=comparison is not None and comparison.verdict is Verdict.WORSE,
+                baseline_digest=measured.digest if measured else None,
+                tasks=status.results.tasks,
+            )
+        )
+    return sorted(found, key=lambda item: (item.finished_at, item.run), reverse=True)
+
+
+def decide_promotion(
+    *,
+    current: AliasStatus | None,
+    base: str,
+    evidence: Sequence[Evidence],
+    versions: Mapping[str, Version],
+    minimum_tasks: int,
+) -> Move | None:
+    """Return the move that an alias with a promotion must make now, or None.
+
+    Args:
+        current: What it serves; None: nothing recorded yet.
+        base: Served name of the base model.
+        evidence: Runs that count, newest first.
+        versions: Versions that the server holds, by digest.
+        minimum_tasks: Fewest scored tasks of a run that may move the alias.
+    """
+    counting = [item for item in evidence if item.tasks >= minimum_tasks]
+    to_base = Move(adapter=base, served_name=base, digest=None, run=None, cause="initial")
+    if current is None:
+        return _promotion(None, evidence=counting, versions=versions, after=None) or to_base
+    if current.digest is not None and current.digest not in versions:
+        return Move(adapter=base, served_name=base, digest=None, run=None, cause="removed")
+    after = _decided_at(current, evidence)
+    rollback = _rollback(current, base=base, evidence=counting, versions=versions, after=after)
+    return rollback or _promotion(current, evidence=counting, versions=versions, after=after)
+
+
+def decide_fixed(*, current: AliasStatus | None, target: str, base: str, versions: Sequence[Version]) -> Move | None:
+    """Return the move that an alias with a fixed target must make now, or None.
+
+    It follows the adapter's current version once that is effective on every ready replica; until then it keeps what
+    it serves, or is unknown to clients.
+    """
+    if target == base:
+        move = Move(adapter=base, served_name=base, digest=None, run=None, cause="spec")
+    else:
+        version = next((item for item in versions if item.adapter == target and item.effective), None)
+        if version is None:
+            return None
+        move = Move(adapter=target, served_name=version.served_name, digest=version.digest, run=None, cause="spec")
+    return None if current is not None and current.served_name == move.served_name else move
+
+
+def _decided_at(current: AliasStatus, evidence: Sequence[Evidence]) -> datetime | None:
+    """Return until when evidence is settled: the end of the run that moved the alias, else the move itself."""
+    for item in evidence:
+        if item.run == current.benchmark_run:
+            return item.finished_at
+    if current.benchmark_run and current.since:
+        return from_rfc3339(current.since)
+    return None
+
+
+def _rollback(
+    current: AliasStatus,
+    *,
+    base: str,
+    evidence: Sequence[Evidence],
+    versions: Mapping[str, Version],
+    after: datetime | None,
+) -> Move | None:
+    if current.digest is None:
+        return None
+    newest = next((item for item in evidence if item.digest == current.digest), None)
+    if newest is None or not newest.worse or (after is not None and newest.finished_at <= after):
+        return None
+    before = next((item for item in versions.values() if item.served_name == current.previous), None)
+    if before is not None and before.effective and not _found_worse(before.digest, evidence):
+        return Move(
+            adapter=before.adapter,
+            served_name=before.served_name,
+            digest=before.digest,
+            run=newest.run,
+            cause="rollback",
+        )
+    return Move(adapter=base, served_name=base, digest=None, run=newest.run, cause="rollback")
+
+
+def _promotion(
+    current: AliasStatus | None,
+    *,
+    evidence: Sequence[Evidence],
+    versions: Mapping[str, Version],
+    after: datetime | None,
+) -> Move | None:
+    serves = current.digest if current else None
+    for item in evidence:
+        if after is not None and item.finished_at <= after:
+            return None
+        version = versions.get(item.digest or "")
+        if not item.passed or version is None or not version.effective or version.digest == serves:
+            continue
+        if _found_worse(version.digest, evidence) or _worse_than(version.digest, serves, evidence):
+            continue
+        return Move(
+            adapter=version.adapter,
+            served_name=version.served_name,
+            digest=version.digest,
+            run=item.run,
+            cause="promotion",
+        )
+    return None
+
+
+def _found_worse(digest: str, evidence: Sequence[Evidence]) -> bool:
+    """Return whether the newest run of a version found it Worse."""
+    newest = next((item for item in evidence if item.digest == digest), None)
+    return newest is not None and newest.worse
+
+
+def _worse_than(digest: str, other: str | None, evidence: Sequence[Evidence]) -> bool:
+    """Return whether the newest comparison of a version with another one found it Worse."""
+    for item in evidence:
+        if item.digest == digest and item.baseline_digest == other:
+            return item.worse
+    return False
+
+
+def _holds(run: BenchmarkRun, condition: ConditionType) -> bool:
+    return any(item.type == condition and item.status == "True" for item in run.status.conditions or [])

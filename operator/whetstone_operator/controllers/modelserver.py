@@ -1,0 +1,297 @@
+"""ModelServer: keep engine pods running, tell each what to hold, report what they hold, move aliases on evidence."""
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from whetstone_api.benchmarkrun import BenchmarkRun
+from whetstone_api.loratrainingjob import LoRATrainingJob
+from whetstone_api.modelserver import AliasStatus, ModelServer, ModelServerStatus
+from whetstone_api.pod_state import DESIRED_FILE, DesiredAdapter, DesiredState, PodState
+from whetstone_api.vocabulary import Reason
+
+from whetstone_operator.controllers import adapters as adapter_policy
+from whetstone_operator.controllers import engine_pods
+from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
+from whetstone_operator.controllers.aliases import Move, Version, decide_fixed, decide_promotion, gather_evidence
+from whetstone_operator.controllers.serving import forget_metrics, report_metrics, settle_readiness
+from whetstone_operator.kinds import BENCHMARK_RUN, CLAIM, CONFIG_MAP, POD, SECRET, TRAINING_JOB, Key
+from whetstone_operator.metrics import ALIAS_MOVES
+from whetstone_operator.resources import modelserver as build
+from whetstone_operator.runtime.clock import to_rfc3339
+from whetstone_operator.runtime.events import NORMAL
+from whetstone_operator.runtime.outcome import Waiting
+from whetstone_operator.runtime.queue import Result
+from whetstone_operator.runtime.reconcile import Context, Work, load, run_steps
+from whetstone_operator.runtime.references import ANY
+
+CLAIM_POLL_SECONDS = 5.0
+PODS_POLL_SECONDS = 2.0
+"""Pods are not watched; while one is not settled it is asked again after this pause. Sidecars also report changes."""
+TOKEN_BYTES = 32
+
+
+class ServerReconcile:
+    """One reconcile of one ModelServer: the steps in their order, and what they learn on the way."""
+
+    def __init__(self, work: Work[ModelServer]) -> None:
+        self._kube = work.context.kube
+        self.server = work.resource
+        self.observed = ModelServerStatus.model_validate(work.status)
+        self.recorded = adapter_policy.by_name(self.observed.adapters)
+        self.token = ""
+        self.adapters: list[ResolvedAdapter] = []
+        self.desired: DesiredState | None = None
+        self.held: DesiredState | None = None
+        self.pods: list[dict[str, Any]] = []
+        self.views: list[PodView] = []
+        self.deployment: dict[str, Any] = {}
+
+    async def check_claims(self, work: Work[ModelServer]) -> None:
+        """Wait for the claims that the pod mounts: a pod without them would hang without a word."""
+        for claim, where in build.claims(self.server).items():
+            if await self._kube.get(CLAIM, work.namespace, claim) is None:
+                message = f"{where}: claim {claim} does not exist in namespace {work.namespace}; create it"
+                raise Waiting(Reason.CLAIM_NOT_FOUND, message, CLAIM_POLL_SECONDS)
+
+    async def ensure_token(self, work: Work[ModelServer]) -> None:
+        """Create the token once; a new one would lock the operator out of running pods."""
+        name = build.token_name(self.server)
+        secret = await self._kube.get(SECRET, work.namespace, name)
+        if secret is None:
+            secret = await self._kube.create(build.build_token(self.server, secrets.token_hex(TOKEN_BYTES)))
+        self.token = build.read_token(secret)
+
+    async def resolve_adapters(self, work: Work[ModelServer]) -> None:
+        """Find the version of each adapter. One that has none yet never holds the server back."""
+        for spec in self.server.spec.adapters or []:
+            job = None
+            if spec.training_job_ref is not None:
+                work.depends_on(TRAINING_JOB.plural, spec.training_job_ref.name)
+                obj = await self._kube.get(TRAINING_JOB, work.namespace, spec.training_job_ref.name)
+                job = LoRATrainingJob.model_validate({"status": {}, **obj}) if obj else None
+            recorded = self.recorded.get(spec.name)
+            self.adapters.append(adapter_policy.resolve_adapter(spec, server=self.server, job=job, recorded=recorded))
+
+    async def publish_desired(self, work: Work[ModelServer]) -> None:
+        """Write what pods should hold, with the aliases as they are recorded."""
+        stored = await self._kube.get(CONFIG_MAP, work.namespace, build.desired_name(self.server))
+        self.held = _read_desired(stored)
+        await self._write_desired(work, self._routes(self.observed.aliases or []))
+
+    async def apply_children(self, work: Work[ModelServer]) -> None:
+        """Apply Service and Deployment."""
+        await self._kube.apply(build.build_service(self.server))
+        self.deployment = await self._kube.apply(build.build_deployment(self.server, work.context.settings))
+        work.status["url"] = build.server_url(self.server)
+        work.status["selector"] = ",".join(f"{k}={v}" for k, v in sorted(build.pod_selector(self.server).items()))
+        status = self.deployment.get("status") or {}
+        work.status["replicas"] = status.get("replicas", 0)
+        work.status["readyReplicas"] = status.get("readyReplicas", 0)
+
+    async def observe_pods(self, work: Work[ModelServer]) -> None:
+        """Tell every pod what to hold, all at once, and take what each answers."""
+        pods = await self._kube.list(POD, work.namespace, build.pod_selector(self.server))
+        self.pods = [pod for pod in pods if engine_pods.is_live(pod)]
+        await self._ask_pods(work)
+
+    async def report_adapters(self, work: Work[ModelServer]) -> None:
+        """Write what the pods say about adapters into status and conditions."""
+        statuses = [
+            adapter_policy.adapter_status(
+                adapter, pods=self.views, recorded=self.recorded.get(adapter.name), now=work.now
+            )
+            for adapter in self.adapters
+        ]
+        _put(work.status, "adapters", [status.to_wire() for status in statuses])
+        failures = adapter_policy.adapter_failures(self.adapters, self.views)
+        _put(work.status, "failures", [failure.to_wire() for failure in failures])
+        for summary in adapter_policy.summarize(self.adapters, self.views):
+            work.conditions.set(summary.condition, summary.status, reason=summary.reason, message=summary.message)
+        report_metrics(work, adapters=self.adapters, statuses=statuses, recorded=self.recorded)
+
+    async def move_aliases(self, work: Work[ModelServer]) -> None:
+        """Decide what each alias serves; a move goes to all pods together."""
+        runs = await self._runs(work)
+        current = {alias.name: alias for alias in self.observed.aliases or []}
+        entries: list[AliasStatus] = []
+        moved = False
+        for spec in self.server.spec.aliases or []:
+            before = current.get(spec.name)
+            move = self._decide(spec.name, before, runs)
+            if move is not None:
+                moved = True
+                entries.append(self._moved(work, spec.name, before=before, move=move))
+            elif before is not None:
+                entries.append(before)
+        _put(work.status, "aliases", [entry.to_wire() for entry in entries])
+        if moved or set(current) - {entry.name for entry in entries}:
+            await self._write_desired(work, self._routes(entries))
+            await self._ask_pods(work)
+
+    async def judge_readiness(self, work: Work[ModelServer]) -> None:
+        """Settle the server's own state last, when everything else is told."""
+        if not self._pods_settled():
+            work.look_again(PODS_POLL_SECONDS)
+        await settle_readiness(work, deployment=self.deployment, pods=self.pods)
+
+    def _decide(self, name: str, before: AliasStatus | None, runs: Sequence[BenchmarkRun]) -> Move | None:
+        spec = next(alias for alias in self.server.spec.aliases or [] if alias.name == name)
+        base = self.server.spec.model.served_name
+        versions = self._versions()
+        if spec.targets:
+            return decide_fixed(
+                current=before, target=spec.targets[0].adapter, base=base, versions=list(versions.values())
+            )
+        if spec.promotion is None:
+            return None
+        labels = spec.promotion.benchmark_selector.match_labels
+        return decide_promotion(
+            current=before,
+            base=base,
+            evidence=gather_evidence(runs, server=self.server.metadata.name, labels=labels),
+            versions=versions,
+            minimum_tasks=spec.promotion.minimum_tasks,
+        )
+
+    def _versions(self) -> dict[str, Version]:
+        """Return the versions that pods are told to hold, by digest; the current one of a name comes first."""
+        found: dict[str, Version] = {}
+        for item in self.desired.adapters if self.desired else []:
+            version = ResolvedAdapter(name=item.name, required=item.required, source=item.source, digest=item.digest)
+            found.setdefault(
+                item.digest,
+                Version(
+                    adapter=item.name,
+                    served_name=item.served_name,
+                    digest=item.digest,
+                    effective=adapter_policy.effective_everywhere(version, self.views),
+                ),
+            )
+        return found
+
+    def _moved(self, work: Work[ModelServer], name: str, *, before: AliasStatus | None, move: Move) -> AliasStatus:
+        if before is not None or move.cause == "promotion":
+            source = before.served_name if before else self.server.spec.model.served_name
+            why = f" on the evidence of BenchmarkRun {move.run}" if move.run else ""
+            message = f"alias {name} moved from {source} to {move.served_name}{why} ({move.cause})"
+            work.tell(kind=NORMAL, reason=Reason.ALIAS_MOVED, message=message)
+            ALIAS_MOVES.labels(cause=move.cause).inc()
+        return AliasStatus(
+            name=name,
+            adapter=move.adapter,
+            served_name=move.served_name,
+            digest=move.digest,
+            since=to_rfc3339(work.now),
+            benchmark_run=move.run,
+            previous=before.served_name if before else None,
+        )
+
+    def _routes(self, aliases: Sequence[AliasStatus]) -> dict[str, str]:
+        names = {alias.name for alias in self.server.spec.aliases or []}
+        return {alias.name: alias.served_name for alias in aliases if alias.name in names}
+
+    async def _write_desired(self, work: Work[ModelServer], routes: Mapping[str, str]) -> None:
+        """Write the desired state if its content changed; only then its revision rises."""
+        spec = self.server.spec
+        wanted = DesiredState(
+            server=self.server.metadata.name,
+            revision=self.held.revision if self.held else 0,
+            base_name=spec.model.served_name,
+            model_path=spec.model.source.mount_path,
+            max_rank=spec.adapter_capacity.max_rank,
+            dtype=build.DTYPE_FLAGS[spec.engine.dtype],
+            adapters=self._wanted_adapters(routes),
+            aliases=dict(routes),
+        )
+        if wanted != self.held:
+            # Seconds of the clock, so that a ConfigMap made anew still counts as newer than what pods hold.
+            revision = max(wanted.revision + 1, int(work.now.timestamp()))
+            wanted = wanted.model_copy(update={"revision": revision})
+        self.held = self.desired = wanted
+        await self._kube.apply(build.build_desired(self.server, wanted))
+
+    def _wanted_adapters(self, routes: Mapping[str, str]) -> list[DesiredAdapter]:
+        """Return the current versions, then older ones of adapters of the spec that an alias still serves."""
+        served = set(routes.values())
+        current = [
+            desired
+            for adapter in self.adapters
+            if (desired := adapter.to_desired(required=adapter.required or adapter.served_name in served))
+        ]
+        known, names = {item.served_name for item in current}, {adapter.name for adapter in self.adapters}
+        kept = [
+            item.model_copy(update={"required": True})
+            for item in (self.held.adapters if self.held else [])
+            if item.served_name in served - known and item.name in names
+        ]
+        return current + kept
+
+    async def _ask_pods(self, work: Work[ModelServer]) -> None:
+        self.views = list(await asyncio.gather(*(self._ask(work, pod) for pod in self.pods)))
+
+    async def _ask(self, work: Work[ModelServer], pod: Mapping[str, Any]) -> PodView:
+        address = (pod.get("status") or {}).get("podIP")
+        state: PodState | None = None
+        if address and self.desired is not None:
+            state = await work.context.sidecars.put_desired(
+                address=str(address), token=self.token, desired=self.desired
+            )
+        return PodView(name=str(pod["metadata"]["name"]), ready=engine_pods.is_ready(pod), state=state)
+
+    async def _runs(self, work: Work[ModelServer]) -> list[BenchmarkRun]:
+        if not any(alias.promotion for alias in self.server.spec.aliases or []):
+            return []
+        work.depends_on(BENCHMARK_RUN.plural, ANY)
+        objects = await self._kube.list(BENCHMARK_RUN, work.namespace)
+        return [BenchmarkRun.model_validate({"status": {}, **obj}) for obj in objects]
+
+    def _pods_settled(self) -> bool:
+        revision = self.desired.revision if self.desired else 0
+        return all(
+            view.state is not None and view.state.settled and view.state.revision >= revision for view in self.views
+        )
+
+
+async def reconcile(context: Context, key: Key) -> Result:
+    """Bring one ModelServer nearer to its spec."""
+    work = await load(context, key, ModelServer)
+    if work is None:
+        forget_metrics(key)
+        return Result()
+    scene = ServerReconcile(work)
+    return await run_steps(
+        work,
+        (
+            scene.check_claims,
+            scene.ensure_token,
+            scene.resolve_adapters,
+            scene.publish_desired,
+            scene.apply_children,
+            scene.observe_pods,
+            scene.report_adapters,
+            scene.move_aliases,
+            scene.judge_readiness,
+        ),
+    )
+
+
+def _read_desired(config_map: Mapping[str, Any] | None) -> DesiredState | None:
+    """Return the stored desired state; None when there is none, or somebody broke it."""
+    text = ((config_map or {}).get("data") or {}).get(DESIRED_FILE)
+    if not text:
+        return None
+    try:
+        return DesiredState.model_validate_json(text)
+    except ValidationError:
+        return None
+
+
+def _put(status: dict[str, Any], name: str, value: list[Any]) -> None:
+    """Set a list in a status; an empty one is left out."""
+    if value:
+        status[name] = value
+    else:
+        status.pop(name, None)

@@ -1,0 +1,314 @@
+"""Builders of a ModelServer's children. Pure.
+
+The pod template holds nothing that may change while the server runs: adapters and aliases travel in a ConfigMap and
+over the sidecar's API, so that a hot change never starts a rollout.
+"""
+
+import base64
+import math
+from typing import Any
+
+from whetstone_api.modelserver import Dtype, ModelServer
+from whetstone_api.pod_state import DESIRED_FILE, ENGINE_PORT, SIDECAR_PORT, DesiredState
+from whetstone_api.vocabulary import REPORT_TOKEN_PATH, Reason
+
+from whetstone_operator.resources.metadata import child_labels, child_metadata, selector_labels
+from whetstone_operator.resources.pods import (
+    claim_mount,
+    claim_volume,
+    container_security,
+    empty_volume,
+    image_fields,
+    pod_security,
+    pull_secrets,
+    report_token_mount,
+    report_token_volume,
+)
+from whetstone_operator.runtime.outcome import Stalled
+from whetstone_operator.settings import Settings
+
+COMPONENT = "engine"
+GUARD_ROOT = "/whetstone/guard-root"
+GUARD_CLASS = "whetstone_guard.Guard"
+ADAPTERS_FOLDER = "/adapters"
+DESIRED_FOLDER = "/etc/whetstone/desired"
+TOKEN_FOLDER = "/etc/whetstone/token"  # noqa: S105 - a path, not a secret
+TOKEN_KEY = "token"  # noqa: S105 - a key's name, not a secret
+SERVICE_PORT = 80
+SHUTDOWN_SECONDS = 30
+"""Seconds that the engine gives requests in flight after SIGTERM."""
+PRE_STOP_SECONDS = 5
+"""Seconds in which endpoints learn that the pod is going, before the engine refuses new requests."""
+GRACE_SECONDS = PRE_STOP_SECONDS + SHUTDOWN_SECONDS + 10
+PROBE_PERIOD_SECONDS = 5
+MAX_ADAPTERS = 64
+"""Bound of spec.adapters: so many stay loaded, however few fit into one batch."""
+DTYPE_FLAGS = {
+    Dtype.AUTO: "auto",
+    Dtype.FLOAT32: "float32",
+    Dtype.BFLOAT16: "bfloat16",
+    Dtype.FLOAT16: "float16",
+}
+_TMP = "/tmp"  # noqa: S108 - an emptyDir of the pod
+
+
+def deployment_name(server: ModelServer) -> str:
+    """Return the name of the server's Deployment."""
+    return f"{server.metadata.name}-engine"
+
+
+def desired_name(server: ModelServer) -> str:
+    """Return the name of the ConfigMap with the desired state."""
+    return f"{server.metadata.name}-desired"
+
+
+def token_name(server: ModelServer) -> str:
+    """Return the name of the Secret with the operator's token for this server."""
+    return f"{server.metadata.name}-token"
+
+
+def server_url(server: ModelServer) -> str:
+    """Return the base URL of the OpenAI-compatible API inside the cluster."""
+    return f"http://{server.metadata.name}.{server.metadata.namespace}.svc:{SERVICE_PORT}/v1"
+
+
+def pod_selector(server: ModelServer) -> dict[str, str]:
+    """Return the labels that select the server's engine pods."""
+    return {**selector_labels(server), "app.kubernetes.io/component": COMPONENT}
+
+
+def build_token(server: ModelServer, token: str) -> dict[str, Any]:
+    """Return the Secret with the token; created once and never written again."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": child_metadata(server, name=token_name(server), component=COMPONENT),
+        "type": "Opaque",
+        "stringData": {TOKEN_KEY: token},
+    }
+
+
+def read_token(secret: dict[str, Any]) -> str:
+    """Return the token of a stored Secret.
+
+    Raises:
+        Stalled: Somebody replaced the Secret by one without the key.
+    """
+    encoded = (secret.get("data") or {}).get(TOKEN_KEY)
+    if not encoded:
+        name = secret["metadata"]["name"]
+        raise Stalled(
+            Reason.SECRET_NOT_FOUND, f"Secret {name} has no key {TOKEN_KEY}; delete it, and it is created anew"
+        )
+    return base64.b64decode(encoded).decode()
+
+
+def build_desired(server: ModelServer, desired: DesiredState) -> dict[str, Any]:
+    """Return the ConfigMap from which a new pod learns what to hold."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": child_metadata(server, name=desired_name(server), component=COMPONENT),
+        "data": {DESIRED_FILE: desired.to_json()},
+    }
+
+
+def build_service(server: ModelServer) -> dict[str, Any]:
+    """Return the Service that clients use."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": child_metadata(server, name=server.metadata.name, component=COMPONENT),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": pod_selector(server),
+            "ports": [{"name": "http", "port": SERVICE_PORT, "targetPort": ENGINE_PORT, "protocol": "TCP"}],
+        },
+    }
+
+
+def build_deployment(server: ModelServer, settings: Settings) -> dict[str, Any]:
+    """Return the Deployment of the engine pods."""
+    spec = server.spec
+    labels = {**child_labels(server, component=COMPONENT), **pod_selector(server)}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": child_metadata(server, name=deployment_name(server), component=COMPONENT),
+        "spec": {
+            "replicas": 1 if spec.replicas is None else spec.replicas,
+            "selector": {"matchLabels": pod_selector(server)},
+            # A second engine beside the first would need the memory of a whole model.
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "progressDeadlineSeconds": spec.startup.timeout_seconds + 60,
+            "revisionHistoryLimit": 2,
+            "template": {"metadata": {"labels": labels}, "spec": _pod(server, settings)},
+        },
+    }
+
+
+def claims(server: ModelServer) -> dict[str, str]:
+    """Return the claims that the pod mounts, each with the field that names it."""
+    found = {server.spec.model.source.claim: "spec.model.source.uri"}
+    for store in server.spec.adapter_stores or []:
+        found.setdefault(store.claim_name, f"spec.adapterStores[{store.name}].claimName")
+    return found
+
+
+def _pod(server: ModelServer, settings: Settings) -> dict[str, Any]:
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": pod_security(),
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        **pull_secrets(settings),
+        "initContainers": [_guard_container(settings)],
+        "containers": [_engine_container(server, settings), _sidecar_container(server, settings)],
+        "volumes": [
+            *(claim_volume(claim) for claim in sorted(claims(server))),
+            {"name": "token", "secret": {"secretName": token_name(server)}},
+            {"name": "desired", "configMap": {"name": desired_name(server)}},
+            report_token_volume(),
+            empty_volume("adapters"),
+            empty_volume("guard-root"),
+            empty_volume("engine-tmp"),
+            empty_volume("sidecar-tmp"),
+            empty_volume("shm", memory=True),
+        ],
+    }
+
+
+def _guard_container(settings: Settings) -> dict[str, Any]:
+    return {
+        "name": "guard",
+        **image_fields(settings, settings.server_image),
+        "args": ["install-guard", GUARD_ROOT],
+        "securityContext": container_security(),
+        "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "volumeMounts": [
+            {"name": "guard-root", "mountPath": GUARD_ROOT},
+            {"name": "sidecar-tmp", "mountPath": _TMP},
+        ],
+    }
+
+
+def engine_arguments(server: ModelServer) -> list[str]:
+    """Return the arguments of `vllm serve`; the user's own come last."""
+    spec = server.spec
+    arguments = [
+        spec.model.source.mount_path,
+        f"--served-model-name={spec.model.served_name}",
+        "--host=0.0.0.0",
+        f"--port={ENGINE_PORT}",
+        f"--dtype={DTYPE_FLAGS[spec.engine.dtype]}",
+        "--enable-lora",
+        f"--max-loras={spec.adapter_capacity.max_loras}",
+        f"--max-cpu-loras={max(MAX_ADAPTERS, spec.adapter_capacity.max_loras)}",
+        f"--max-lora-rank={spec.adapter_capacity.max_rank}",
+        f"--middleware={GUARD_CLASS}",
+        f"--shutdown-timeout={SHUTDOWN_SECONDS}",
+    ]
+    if spec.engine.max_model_length is not None:
+        arguments.append(f"--max-model-len={spec.engine.max_model_length}")
+    return arguments + list(spec.engine.extra_args or [])
+
+
+def _engine_container(server: ModelServer, settings: Settings) -> dict[str, Any]:
+    health = {"httpGet": {"path": "/health", "port": ENGINE_PORT}}
+    container: dict[str, Any] = {
+        "name": "engine",
+        **image_fields(settings, server.spec.engine.image or settings.engine_image),
+        "command": ["python3", "-m", "vllm.entrypoints.cli.main", "serve"],
+        "args": engine_arguments(server),
+        "env": _engine_environment(),
+        "ports": [{"name": "http", "containerPort": ENGINE_PORT, "protocol": "TCP"}],
+        "securityContext": container_security(),
+        "startupProbe": {
+            **health,
+            "periodSeconds": PROBE_PERIOD_SECONDS,
+            "timeoutSeconds": 5,
+            "failureThreshold": math.ceil(server.spec.startup.timeout_seconds / PROBE_PERIOD_SECONDS),
+        },
+        "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6},
+        "readinessProbe": {**health, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            claim_mount(server.spec.model.source.claim, read_only=True),
+            {"name": "adapters", "mountPath": ADAPTERS_FOLDER, "readOnly": True},
+            {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
+            {"name": "guard-root", "mountPath": GUARD_ROOT, "readOnly": True},
+            {"name": "engine-tmp", "mountPath": _TMP},
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - a volume of the pod
+        ],
+    }
+    if server.spec.resources is not None:
+        container["resources"] = server.spec.resources.to_wire()
+    return container
+
+
+def _engine_environment() -> list[dict[str, str]]:
+    values = {
+        "PYTHONPATH": GUARD_ROOT,
+        "WHETSTONE_TOKEN_FILE": f"{TOKEN_FOLDER}/{TOKEN_KEY}",
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CACHE_ROOT": f"{_TMP}/vllm",
+        "VLLM_CONFIG_ROOT": f"{_TMP}/vllm-config",
+        "HF_HOME": f"{_TMP}/huggingface",
+        "HF_HUB_OFFLINE": "1",
+        "TRITON_CACHE_DIR": f"{_TMP}/triton",
+        "TORCHINDUCTOR_CACHE_DIR": f"{_TMP}/inductor",
+        "HOME": _TMP,
+        # Stock images have no passwd entry for our user, and getpass asks these first.
+        "USER": "whetstone",
+        "LOGNAME": "whetstone",
+    }
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _sidecar_container(server: ModelServer, settings: Settings) -> dict[str, Any]:
+    report_url = settings.report_url(
+        plural=server.plural, namespace=server.metadata.namespace, name=server.metadata.name
+    )
+    values = {
+        "WHETSTONE_ENGINE_URL": f"http://127.0.0.1:{ENGINE_PORT}",
+        "WHETSTONE_DESIRED_FILE": f"{DESIRED_FOLDER}/{DESIRED_FILE}",
+        "WHETSTONE_ADAPTERS_DIR": ADAPTERS_FOLDER,
+        "WHETSTONE_TOKEN_FILE": f"{TOKEN_FOLDER}/{TOKEN_KEY}",
+        "WHETSTONE_REPORT_URL": report_url,
+        "WHETSTONE_REPORT_TOKEN_FILE": REPORT_TOKEN_PATH,
+        "HOME": _TMP,
+    }
+    return {
+        "name": "sidecar",
+        **image_fields(settings, settings.server_image),
+        "args": ["sidecar"],
+        "env": [{"name": name, "value": value} for name, value in values.items()],
+        "ports": [{"name": "sidecar", "containerPort": SIDECAR_PORT, "protocol": "TCP"}],
+        "securityContext": container_security(),
+        "readinessProbe": {
+            "httpGet": {"path": "/readyz", "port": SIDECAR_PORT},
+            "periodSeconds": 2,
+            "timeoutSeconds": 2,
+            "failureThreshold": 2,
+        },
+        "livenessProbe": {
+            "httpGet": {"path": "/metrics", "port": SIDECAR_PORT},
+            "initialDelaySeconds": 10,
+            "periodSeconds": 10,
+            "timeoutSeconds": 10,
+            "failureThreshold": 6,
+        },
+        # The guard answers until the engine ends, so its routes must have a keeper until then.
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "resources": {"requests": {"cpu": "20m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+        "volumeMounts": [
+            *(claim_mount(claim, read_only=True) for claim in sorted(claims(server))),
+            {"name": "adapters", "mountPath": ADAPTERS_FOLDER},
+            {"name": "desired", "mountPath": DESIRED_FOLDER, "readOnly": True},
+            {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
+            report_token_mount(),
+            {"name": "sidecar-tmp", "mountPath": _TMP},
+        ],
+    }

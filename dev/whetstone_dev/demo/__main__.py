@@ -15,7 +15,7 @@ from whetstone_dev.commands import DevError
 from whetstone_dev.demo import plan
 from whetstone_dev.demo.diagnose import diagnose
 from whetstone_dev.demo.install import install
-from whetstone_dev.demo.kube import WHETSTONE, Kube, read_manifests
+from whetstone_dev.demo.kube import WHETSTONE, Kube
 from whetstone_dev.demo.report import print_table, seconds_between, summarize
 from whetstone_dev.demo.watch import DemoError, Watch, is_true
 from whetstone_dev.images import build_and_push, references_of
@@ -158,7 +158,7 @@ class Demo:
             time.sleep(1)
 
     def _manifests(self) -> list[dict[str, Any]]:
-        return plan.fit_to_cpu(read_manifests(CHECKOUT / "examples" / "loop"), self._size)
+        return plan.fit_to_cpu(plan.examples(), self._size)
 
     def _read(self) -> list[dict[str, Any]]:
         return [

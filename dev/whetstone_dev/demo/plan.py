@@ -4,6 +4,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from whetstone_dev.demo.kube import read_manifests
+from whetstone_dev.places import CHECKOUT
 from whetstone_dev.tasks.prompt import SYSTEM_PROMPT
 
 MODEL = "smollm2-135m"
@@ -29,6 +31,11 @@ class Size:
 
 FULL = Size(rows=360, tasks=20, epochs=1)
 SMALL = Size(rows=64, tasks=8, epochs=1)
+
+
+def examples() -> list[dict[str, Any]]:
+    """Return the manifests of `examples/loop` as they lie there."""
+    return read_manifests(CHECKOUT / "examples" / "loop")
 
 
 def fit_to_cpu(objects: list[dict[str, Any]], size: Size) -> list[dict[str, Any]]:

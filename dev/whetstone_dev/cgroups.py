@@ -1,4 +1,4 @@
-"""The control groups of a cluster's pods, on cgroup v1 and v2 hosts: made before the kubelet, emptied and removed after."""
+"""The control groups of a cluster's pods, on cgroup v1 and v2: made before the kubelet, emptied and removed after."""
 
 from collections.abc import Iterator
 from pathlib import Path

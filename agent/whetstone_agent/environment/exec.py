@@ -76,8 +76,9 @@ class PodExec:
         """
         mark = f"/tmp/.whetstone-{secrets.token_hex(8)}"  # noqa: S108 - in the sandbox, with an unguessable name
         out, err = _Buffer(), _Buffer()
-        socket = await self._open(_marked(script, mark), stdin=stdin is not None)
+        socket: aiohttp.ClientWebSocketResponse | None = None
         try:
+            socket = await self._open(_marked(script, mark), stdin=stdin is not None)
             async with asyncio.timeout(timeout_seconds):
                 code = await _pump(socket, stdin=stdin, stdout=stdout or out.add, stderr=err.add)
         except TimeoutError:
@@ -89,10 +90,8 @@ class PodExec:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise ExecTransportError(f"exec in pod {self._address.pod}: {error or type(error).__name__}") from error
         finally:
-            # A kubelet that is gone does not answer the closing handshake.
-            with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
-                async with asyncio.timeout(1):
-                    await socket.close()
+            if socket is not None:
+                await _close(socket)
         return Completed(exit_code=code, stdout=bytes(out.data), stderr=bytes(err.data))
 
     async def _open(self, script: str, *, stdin: bool) -> aiohttp.ClientWebSocketResponse:
@@ -124,7 +123,7 @@ class PodExec:
                 try:
                     await _pump(socket, stdin=None, stdout=lambda _: None, stderr=lambda _: None)
                 finally:
-                    await socket.close()
+                    await _close(socket)
 
 
 class _Buffer:
@@ -133,6 +132,13 @@ class _Buffer:
 
     def add(self, chunk: bytes) -> None:
         self.data += chunk[: max(0, KEPT_BYTES - len(self.data))]
+
+
+async def _close(socket: aiohttp.ClientWebSocketResponse) -> None:
+    """Close a connection; a kubelet that is gone does not answer the closing handshake."""
+    with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
+        async with asyncio.timeout(1):
+            await socket.close()
 
 
 async def _pump(

@@ -1,0 +1,71 @@
+"""The trial's pod: bounded, owned, without rights, under a name of its own."""
+
+from dataclasses import replace
+
+import pytest
+from whetstone_agent.environment.cluster import Runner
+from whetstone_agent.environment.manifest import TrialPod, pod_name, pod_selector, trial_pod
+from whetstone_agent.environment.pod import command_script
+
+POD = TrialPod(
+    runner=Runner(namespace="team", pod_name="candidate-run-1a2b3c4d-xyz", pod_uid="u-1"),
+    benchmark_run="candidate",
+    session="create-file-e5578677__a8agdXP__env",
+    nonce="1",
+    image="registry/task:1",
+    deadline_seconds=900,
+    requests={"cpu": "50m"},
+    limits={"memory": "256Mi"},
+    env={"B": "2", "A": "1"},
+)
+
+
+def test_pod_belongs_to_the_runner_and_is_bounded_in_time() -> None:
+    manifest = trial_pod(POD)
+    assert manifest["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Pod", "name": "candidate-run-1a2b3c4d-xyz", "uid": "u-1"}
+    ]
+    assert manifest["spec"]["activeDeadlineSeconds"] == 900
+    assert manifest["spec"]["terminationGracePeriodSeconds"] == 1
+    assert manifest["spec"]["restartPolicy"] == "Never"
+
+
+def test_pod_has_no_token_and_no_links_to_services() -> None:
+    spec = trial_pod(POD)["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False
+    assert spec["containers"][0]["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+def test_outside_a_pod_there_is_no_owner() -> None:
+    assert "ownerReferences" not in trial_pod(replace(POD, runner=Runner(namespace="team")))["metadata"]
+
+
+def test_each_try_of_a_trial_has_a_name_of_its_own() -> None:
+    names = {pod_name(replace(POD, nonce=str(nonce))) for nonce in range(50)}
+    assert len(names) == 50
+
+
+@pytest.mark.parametrize("session", ["x" * 200, "Ünï_code..task__Ab", "-a-"])
+def test_names_are_dns_labels(session: str) -> None:
+    name = pod_name(replace(POD, session=session, benchmark_run="r" * 40))
+    assert len(name) <= 63
+    assert name.strip("-") == name
+    assert all(letter in "abcdefghijklmnopqrstuvwxyz0123456789-" for letter in name)
+
+
+def test_labels_are_what_the_sweeper_selects() -> None:
+    labels = trial_pod(POD)["metadata"]["labels"]
+    wanted = dict(part.split("=") for part in pod_selector("candidate").split(","))
+    assert wanted.items() <= labels.items()
+
+
+def test_command_script_quotes_what_it_is_given() -> None:
+    script = command_script("echo hi", cwd="/a b", env={"X": "it's"}, user=None)
+    assert script == "export X='it'\"'\"'s'\ncd '/a b' || exit 1\necho hi"
+
+
+def test_another_user_is_only_asked_for_when_root() -> None:
+    script = command_script("id", cwd=None, env={}, user="agent")
+    assert 'if [ "$(id -u)" = 0 ]; then exec su' in script
+    assert script.endswith("\nid")

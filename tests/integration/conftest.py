@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 from integration.api import Api
+from integration.operator_process import OperatorProcess, account_kubeconfig, install_rights
+from integration.world import World
 from support.waiting import eventually
 from whetstone_dev.controlplane import ControlPlane
 
@@ -53,3 +55,27 @@ def namespace(api: Api) -> Iterator[str]:
     api.raw("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     yield name
     api.raw("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(scope="session")
+def operator_kubeconfig(control_plane: ControlPlane, api: Api, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Credentials of the operator's service account, with the rights of the chart."""
+    install_rights(control_plane, api)
+    return account_kubeconfig(control_plane, api, tmp_path_factory.mktemp("operator"))
+
+
+@pytest.fixture
+def operator(operator_kubeconfig: Path, namespace: str, tmp_path: Path) -> Iterator[OperatorProcess]:
+    """The running operator, serving the test's namespace only; it must not have logged an unexpected error."""
+    log = tmp_path / "operator.log"
+    process = OperatorProcess(kubeconfig=operator_kubeconfig, namespace=namespace, log=log)
+    process.start()
+    yield process
+    process.stop()
+    assert "Traceback" not in log.read_text(), log.read_text()[-6000:]
+
+
+@pytest.fixture
+def world(api: Api, namespace: str) -> World:
+    """The test's namespace and what happens in it."""
+    return World(api, namespace)

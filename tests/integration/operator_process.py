@@ -1,0 +1,145 @@
+"""The operator as its own process, with the rights that the chart gives it and no more."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+from integration.api import Api
+from support.waiting import eventually
+from whetstone_dev.commands import run
+from whetstone_dev.controlplane import ControlPlane
+from whetstone_dev.gobuild import HELM, build
+from whetstone_dev.places import CHECKOUT
+from whetstone_dev.versions import KUBERNETES
+
+SYSTEM_NAMESPACE = "whetstone-system"
+ACCOUNT = "whetstone-operator"
+_IMAGES = ("operator", "server", "trainer", "benchmark", "engine")
+_RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
+
+
+def install_rights(plane: ControlPlane, api: Api) -> None:
+    """Create the operator's account and rights exactly as the chart renders them."""
+    api.raw("POST", "/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
+    arguments = ["--namespace", SYSTEM_NAMESPACE, "--kube-version", KUBERNETES, "--set", "images.registry=r.test"]
+    rendered = run([build(HELM), "template", "w", CHECKOUT / "charts" / "whetstone", *arguments])
+    chosen = [one for one in yaml.safe_load_all(rendered) if one and one["kind"] in _RIGHTS]
+    command = [plane.kubectl, "--kubeconfig", plane.kubeconfig, "apply", "-f", "-"]
+    run(command, feed=yaml.safe_dump_all(chosen))
+
+
+def account_kubeconfig(plane: ControlPlane, api: Api, folder: Path) -> Path:
+    """Write a kubeconfig that authenticates as the operator's service account; return its path."""
+    path = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
+    token = api.raw("POST", path, {"spec": {"expirationSeconds": 7200}})["status"]["token"]
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": "c",
+                "cluster": {"server": plane.server, "certificate-authority": str(plane.pki.folder / "ca.crt")},
+            }
+        ],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "c",
+    }
+    file = folder / "operator.kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    return file
+
+
+class OperatorProcess:
+    """One operator that serves one namespace.
+
+    Args:
+        kubeconfig: Its credentials.
+        namespace: The namespace.
+        log: File for its output.
+    """
+
+    def __init__(self, *, kubeconfig: Path, namespace: str, log: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = int(free.getsockname()[1])
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "PYTHONPATH")},
+            "PYTHONPATH": str(CHECKOUT / "operator"),
+            "KUBECONFIG": str(kubeconfig),
+            "POD_NAMESPACE": SYSTEM_NAMESPACE,
+            "WHETSTONE_NAMESPACES": namespace,
+            "WHETSTONE_HTTP_PORT": str(self._port),
+            **{f"WHETSTONE_{name.upper()}_IMAGE": f"registry.test/{name}:1" for name in _IMAGES},
+        }
+
+    def start(self) -> None:
+        """Start the process and wait until its watches run."""
+        with self._log.open("ab") as sink:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "whetstone_operator"],
+                env=self._environment,
+                cwd=self._log.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+            )
+        eventually(self.ready, what=f"the operator is ready; its log is {self._log}", seconds=60)
+
+    def ready(self) -> bool:
+        """Whether it says that it is ready; an AssertionError when it has ended."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            raise RuntimeError(f"the operator ended:\n{self._log.read_text()[-4000:]}")
+        try:
+            return httpx.get(self._url("readyz"), trust_env=False, timeout=5).is_success
+        except httpx.HTTPError:
+            return False
+
+    def kill(self) -> None:
+        """End it as kill -9 does."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """End it as Kubernetes does; return its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> int:
+        process = self._process
+        if process is None:
+            return 0
+        process.send_signal(number)
+        self._process = None
+        try:
+            return process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Return the sum of a metric's samples that carry the labels."""
+        text = httpx.get(self._url("metrics"), trust_env=False, timeout=10).text
+        total = 0.0
+        for line in text.splitlines():
+            found = re.fullmatch(rf"{re.escape(name)}(?:\{{(.*)\}})? (\S+)", line)
+            if found and all(f'{key}="{value}"' in (found[1] or "") for key, value in labels.items()):
+                total += float(found[2])
+        return total
+
+    def report(self, path: str, *, token: str, body: dict[str, Any]) -> int:
+        """Send a progress report as a pod does; return the HTTP status."""
+        url = self._url(f"v1/reports/{path}")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx.post(url, json=body, headers=headers, trust_env=False, timeout=10).status_code
+
+    def _url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self._port}/{path}"

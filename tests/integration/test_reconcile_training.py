@@ -1,0 +1,188 @@
+"""The real operator against a real API server: LoRATrainingJobs from any order of events to their end."""
+
+import pytest
+from integration.operator_process import OperatorProcess
+from integration.world import ADAPTER, DATASET, TRAINING_SPEC, World, user_error
+from support.waiting import eventually
+
+pytestmark = pytest.mark.integration
+KIND = "LoRATrainingJob"
+
+
+def test_training_ends_with_the_published_adapter(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.train()
+    world.end_well(world.wait_job("train", "prepare"), dataset=DATASET)
+    world.end_well(world.wait_job("train", "train"), adapter=ADAPTER, metrics={"trainLoss": "0.5"})
+    complete = world.wait_reason(KIND, "train", "Succeeded", condition="Complete")
+    status = world.get(KIND, "train")["status"]
+    assert complete["status"] == "True"
+    assert status["adapter"] == ADAPTER
+    assert status["dataset"] == DATASET
+    assert status["metrics"] == {"trainLoss": "0.5"}
+    assert {one["type"] for one in status["conditions"]} == {"Ready", "Complete"}
+    assert all(one["observedGeneration"] == 1 for one in status["conditions"])
+    reasons = {event["reason"] for event in world.api.list("Event", namespace=world.namespace)}
+    assert {"Preparing", "Training", "Succeeded"} <= reasons
+
+
+def test_missing_claim_is_named_and_waited_for(world: World, operator: OperatorProcess) -> None:
+    world.claims("models", "workspace", "adapters")
+    world.train()
+    ready = world.wait_reason(KIND, "train", "ClaimNotFound")
+    assert "spec.datasets[0].source.uri: PersistentVolumeClaim data does not exist" in ready["message"]
+    assert world.condition(KIND, "train", "Reconciling") is not None
+    assert world.jobs("train") == []
+    world.claims("data")
+    world.wait_job("train", "prepare")
+
+
+def test_missing_config_map_and_key_are_named(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.train(datasets=[{"name": "d", "configMapRef": {"name": "rows", "key": "train.jsonl"}}])
+    ready = world.wait_reason(KIND, "train", "ConfigMapNotFound")
+    assert "spec.datasets[0].configMapRef.name: ConfigMap rows does not exist" in ready["message"]
+    rows = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rows"}, "data": {"other.jsonl": "{}"}}
+    world.api.create(rows, namespace=world.namespace)
+    eventually(
+        lambda: (
+            "has no key train.jsonl (its keys: other.jsonl)"
+            in world.wait_reason(KIND, "train", "ConfigMapNotFound")["message"]
+        ),
+        what="the missing key is named",
+    )
+    world.api.merge("ConfigMap", "rows", {"data": {"train.jsonl": "{}"}}, namespace=world.namespace)
+    world.wait_job("train", "prepare")
+
+
+def test_objects_applied_in_the_wrong_order_converge(world: World, operator: OperatorProcess) -> None:
+    world.train(baseModel={"modelServerRef": {"name": "server"}})
+    ready = world.wait_reason(KIND, "train", "ReferenceNotFound")
+    assert "spec.baseModel.modelServerRef.name: ModelServer server does not exist" in ready["message"]
+    world.create("ModelServer", "server", {"model": {"source": {"uri": "pvc://models/base"}, "servedName": "base"}})
+    world.wait_reason(KIND, "train", "ClaimNotFound")
+    world.claims()
+    world.wait_job("train", "prepare")
+
+
+def test_rank_above_the_servers_limit_fails_before_any_job(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.create("ModelServer", "server", {"model": {"source": {"uri": "pvc://models/base"}, "servedName": "base"}})
+    world.train(baseModel={"modelServerRef": {"name": "server"}}, lora={"rank": 32})
+    failed = world.wait_reason(KIND, "train", "RankNotServable", condition="Failed")
+    assert "spec.lora.rank: 32 is above spec.adapterCapacity.maxRank (16) of ModelServer server" in failed["message"]
+    assert world.condition(KIND, "train", "Stalled") is not None
+    assert world.jobs("train") == []
+
+
+def test_bad_data_fails_at_once_and_a_retry_starts_a_new_job(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.train()
+    first = world.wait_job("train", "prepare")
+    words = "spec.datasets[0].source.uri (pvc://data/train.jsonl): row 3 has no assistant turn; add one"
+    world.end_pod(first, user_error("DatasetInvalid", words))
+    failed = world.wait_reason(KIND, "train", "DatasetInvalid", condition="Failed")
+    assert failed["message"] == words
+    assert len(world.pods(first)) == 1
+    note = {"metadata": {"annotations": {"whetstone.dev/retry-requested-at": "now"}}}
+    world.api.merge(KIND, "train", note, namespace=world.namespace)
+    eventually(lambda: len(world.jobs("train")) == 2, what="a second Job")
+    second = next(job for job in world.jobs("train") if job["metadata"]["uid"] != first["metadata"]["uid"])
+    world.end_well(second, dataset=DATASET)
+    world.end_well(world.wait_job("train", "train"), adapter=ADAPTER, adopted=True)
+    world.wait_reason(KIND, "train", "Adopted", condition="Complete")
+    assert world.get(KIND, "train")["status"]["handledRetry"] == "now"
+
+
+def test_suspended_job_runs_nothing_until_it_may(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.train(suspend=True)
+    world.wait_reason(KIND, "train", "Suspended", condition="Suspended")
+    assert all(job["spec"]["suspend"] for job in world.jobs("train"))
+    world.api.merge(KIND, "train", {"spec": {"suspend": False}}, namespace=world.namespace)
+    job = world.wait_job("train", "prepare")
+    eventually(lambda: world.pods(job), what="a pod")
+    world.api.merge(KIND, "train", {"spec": {"suspend": True}}, namespace=world.namespace)
+    world.wait_reason(KIND, "train", "Suspended", condition="Suspended")
+    eventually(lambda: not world.pods(job), what="the pod of the suspended Job is gone")
+
+
+def test_deleted_children_come_back(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.train()
+    job = world.wait_job("train", "prepare")
+    config = world.get("ConfigMap", "train-config")
+    world.api.delete("ConfigMap", "train-config", namespace=world.namespace)
+    world.api.delete("Job", job["metadata"]["name"], namespace=world.namespace)
+    old = {job["metadata"]["uid"], config["metadata"]["uid"]}
+    eventually(lambda: world.jobs("train") and world.jobs("train")[0]["metadata"]["uid"] not in old, what="a new Job")
+    eventually(lambda: world.get("ConfigMap", "train-config")["metadata"]["uid"] not in old, what="a new ConfigMap")
+
+
+def test_deleting_the_object_removes_its_children(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.train()
+    world.wait_job("train", "prepare")
+    world.api.delete(KIND, "train", namespace=world.namespace)
+    eventually(lambda: world.api.get(KIND, "train", namespace=world.namespace) is None, what="the object is gone")
+    eventually(lambda: not world.api.list("Job", namespace=world.namespace), what="the Jobs are gone")
+    eventually(
+        lambda: world.api.get("ConfigMap", "train-config", namespace=world.namespace) is None,
+        what="the ConfigMap is gone",
+    )
+
+
+def test_kill_at_every_stage_loses_nothing_and_starts_nothing_twice(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    operator.kill()
+    world.train()
+    operator.start()
+    prepare = world.wait_job("train", "prepare")
+    operator.kill()
+    world.end_well(prepare, dataset=DATASET)
+    operator.start()
+    train = world.wait_job("train", "train")
+    operator.kill()
+    operator.start()
+    world.wait_reason(KIND, "train", "Training")
+    operator.kill()
+    world.end_well(train, adapter=ADAPTER)
+    operator.start()
+    world.wait_reason(KIND, "train", "Succeeded", condition="Complete")
+    uids = [job["metadata"]["uid"] for job in world.jobs("train")]
+    assert sorted(uids) == sorted([prepare["metadata"]["uid"], train["metadata"]["uid"]])
+    assert world.get(KIND, "train")["status"]["adapter"] == ADAPTER
+
+
+@pytest.mark.parametrize("claims", [True, False], ids=["at work", "waiting"])
+def test_status_is_silent_at_rest(world: World, operator: OperatorProcess, claims: bool) -> None:
+    if claims:
+        world.claims()
+    world.train()
+    world.wait_reason(KIND, "train", "Preparing" if claims else "ClaimNotFound")
+    for number in range(5):
+        before = operator.metric("whetstone_reconcile_total", controller="loratrainingjobs")
+        note = {"metadata": {"annotations": {"example.com/touched": str(number)}}}
+        version = world.api.merge(KIND, "train", note, namespace=world.namespace)["metadata"]["resourceVersion"]
+        eventually(
+            lambda before=before: operator.metric("whetstone_reconcile_total", controller="loratrainingjobs") > before,
+            what="a reconcile",
+        )
+        assert number == 0 or world.get(KIND, "train")["metadata"]["resourceVersion"] == version
+
+
+def test_a_namesake_never_takes_over_an_old_job(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.train()
+    old = world.wait_job("train", "prepare")
+    world.api.delete(KIND, "train", namespace=world.namespace)
+    eventually(lambda: world.api.get(KIND, "train", namespace=world.namespace) is None, what="the object is gone")
+    world.create(KIND, "train", TRAINING_SPEC)
+    eventually(
+        lambda: [job for job in world.jobs("train") if job["metadata"]["name"] != old["metadata"]["name"]],
+        what="a Job of the new object",
+    )
+
+
+def test_operator_ends_cleanly_on_sigterm(world: World, operator: OperatorProcess) -> None:
+    assert operator.stop() == 0

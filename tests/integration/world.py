@@ -1,0 +1,138 @@
+"""What a user, a kubelet and a Job's program would do, for tests without a node."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from integration.api import Api, Object
+from support.waiting import eventually
+from whetstone_api.jobs import EXIT_USER_ERROR
+from whetstone_api.reports import Outcome, TerminationReport
+from whetstone_api.vocabulary import API_VERSION
+
+TIME = "2026-01-01T00:00:00Z"
+DIGEST = "sha256:" + "a" * 64
+ADAPTER = {"uri": "pvc://adapters/a", "digest": DIGEST, "rank": 16, "bytes": 10, "publishedAt": TIME}
+DATASET = {"rows": 3, "tokens": 30, "lossTokens": 10, "longest": 12}
+TRAINING_SPEC: Mapping[str, Any] = {
+    "baseModel": {"source": {"uri": "pvc://models/base"}},
+    "datasets": [{"name": "d", "source": {"uri": "pvc://data/train.jsonl"}}],
+    "workspace": {"claimName": "workspace"},
+    "output": {"adapter": {"uri": "pvc://adapters/a"}},
+}
+CLAIMS = ("models", "data", "workspace", "adapters", "results")
+
+
+class World:
+    """One namespace.
+
+    Args:
+        api: The administrator's client.
+        namespace: Its name.
+    """
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.api = api
+        self.namespace = namespace
+
+    def create(self, kind: str, name: str, spec: Mapping[str, Any]) -> Object:
+        """Create an object of ours."""
+        obj = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": copy.deepcopy(dict(spec))}
+        return self.api.create(obj, namespace=self.namespace)
+
+    def train(self, name: str = "train", **changes: Any) -> Object:
+        """Create a LoRATrainingJob."""
+        return self.create("LoRATrainingJob", name, {**TRAINING_SPEC, **changes})
+
+    def claims(self, *names: str) -> None:
+        """Create claims; all that the objects of these tests name, when none is given."""
+        for name in names or CLAIMS:
+            spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+            claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+            self.api.create(claim, namespace=self.namespace)
+
+    def get(self, kind: str, name: str) -> Object:
+        """Return an object that must exist."""
+        obj = self.api.get(kind, name, namespace=self.namespace)
+        assert obj is not None, f"{kind} {name} does not exist"
+        return obj
+
+    def condition(self, kind: str, name: str, condition: str) -> Object | None:
+        """Return a condition of an object; None when it is absent."""
+        conditions = self.get(kind, name).get("status", {}).get("conditions", [])
+        return next((one for one in conditions if one["type"] == condition), None)
+
+    def wait_reason(self, kind: str, name: str, reason: str, *, condition: str = "Ready") -> Object:
+        """Wait until a condition has a reason, and return the condition."""
+
+        def found() -> Object | None:
+            current = self.condition(kind, name, condition)
+            assert current is not None, f"{condition} is absent"
+            assert current["reason"] == reason, f"{current}"
+            return current
+
+        return eventually(found, what=f"{kind} {name}: {condition} has reason {reason}")
+
+    def jobs(self, owner: str, *, kind: str = "lora-training-job") -> list[Object]:
+        """Return the Jobs of an object that are not being deleted, oldest first."""
+        labels = f"whetstone.dev/{kind}={owner}"
+        found = self.api.list("Job", namespace=self.namespace, labels=labels)
+        living = [job for job in found if "deletionTimestamp" not in job["metadata"]]
+        return sorted(living, key=lambda job: str(job["metadata"]["creationTimestamp"]))
+
+    def wait_job(self, owner: str, stage: str) -> Object:
+        """Wait for the Job of a stage and return it."""
+
+        def found() -> Object | None:
+            jobs = self.jobs(owner, kind="benchmark-run" if stage == "run" else "lora-training-job")
+            return next((job for job in jobs if f"-{stage}-" in job["metadata"]["name"]), None)
+
+        return eventually(found, what=f"Job of stage {stage} of {owner}")
+
+    def pods(self, job: Object) -> list[Object]:
+        """Return a Job's pods."""
+        labels = f"batch.kubernetes.io/job-name={job['metadata']['name']}"
+        return self.api.list("Pod", namespace=self.namespace, labels=labels)
+
+    def end_pod(self, job: Object, report: TerminationReport) -> None:
+        """End a Job's running pod as a kubelet tells it when the program has left its report."""
+        running = eventually(
+            lambda: [
+                pod for pod in self.pods(job) if pod.get("status", {}).get("phase") in (None, "Pending", "Running")
+            ],
+            what=f"a pod of {job['metadata']['name']}",
+        )
+        codes = {Outcome.SUCCEEDED: 0, Outcome.FAILED: EXIT_USER_ERROR, Outcome.RETRY: 1}
+        code = codes[report.outcome]
+        terminated = {
+            "exitCode": code,
+            "reason": "Error" if code else "Completed",
+            "message": report.to_termination_message(),
+            "startedAt": TIME,
+            "finishedAt": TIME,
+        }
+        container = running[0]["spec"]["containers"][0]
+        status = {
+            "phase": "Failed" if code else "Succeeded",
+            "containerStatuses": [
+                {
+                    "name": container["name"],
+                    "image": container["image"],
+                    "imageID": "",
+                    "ready": False,
+                    "restartCount": 0,
+                    "state": {"terminated": terminated},
+                }
+            ],
+        }
+        name = running[0]["metadata"]["name"]
+        self.api.merge("Pod", name, {"status": status}, namespace=self.namespace, status=True)
+
+    def end_well(self, job: Object, **result: Any) -> None:
+        """End a Job's pod with a result."""
+        self.end_pod(job, TerminationReport(outcome=Outcome.SUCCEEDED, reason="Succeeded", message="", result=result))
+
+
+def user_error(reason: str, message: str) -> TerminationReport:
+    """Return the report of a program that found its input wrong."""
+    return TerminationReport(outcome=Outcome.FAILED, reason=reason, message=message)

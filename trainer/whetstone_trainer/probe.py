@@ -19,7 +19,7 @@ MAX_TOKENS = 200
 MAX_ANSWER = 64
 """Longest probed answer in tokens."""
 MIN_NOISE = 1e-4
-"""Other kernels than the trainer's differ by about this much in float32, however well the trainer agrees with itself."""
+"""Other kernels than the trainer's differ by about this much in float32, however well it agrees with itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,6 +59,8 @@ def save_adapter(model: Any, folder: Path, *, base_source: str) -> None:
     model.peft_config["default"].base_model_name_or_path = base_source
     model.save_pretrained(str(folder), safe_serialization=True, save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)
+    # Safetensors writes for its own user only; the servers that mount the store may run as another.
+    (folder / WEIGHTS_FILE).chmod(0o644)
     path = folder / CONFIG_FILE
     config = json.loads(path.read_bytes())
     if isinstance(config.get("target_modules"), list):

@@ -91,9 +91,8 @@ def train_adapter(
     with stop.deferred():
         trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     if trainer.state.global_step < total:
-        raise StoppedError(
-            f"stopped by SIGTERM after step {trainer.state.global_step} of {total}; a checkpoint is saved"
-        )
+        step = trainer.state.global_step
+        raise StoppedError(f"stopped by SIGTERM after step {step} of {total}; a checkpoint is saved")
     metrics = final_metrics(
         trainer.state.log_history, train_seconds=on_save.train_seconds, tokens=total * tokens_per_step
     )

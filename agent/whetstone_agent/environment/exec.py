@@ -20,6 +20,7 @@ KEPT_BYTES: Final = 8 << 20
 """Bytes of each output stream that are kept; a command that writes more is not stopped."""
 _CONNECT_TRIES: Final = 4
 _STOP_SECONDS: Final = 15.0
+_STOP_PASSES: Final = 100
 _PASSING_STATUS: Final = frozenset({429, 500, 502, 503, 504})
 
 Sink = Callable[[bytes], None]
@@ -188,16 +189,21 @@ def _marked(script: str, mark: str) -> str:
 def stop_script(mark: str) -> str:
     """Return a script that kills all processes of a marked session. It needs no tools beyond the shell's own.
 
-    In `/proc/<pid>/stat` the fields after the last `)` are state, parent, process group and session (proc(5)).
+    In `/proc/<pid>/stat` the fields after the last `)` are state, parent, process group and session (proc(5)). A
+    process may fork while the list is read, so the list is read until it is empty, but not for ever.
     """
     return (
         f"read -r session <{mark} || exit 0\n"
-        "for file in /proc/[0-9]*/stat; do\n"
-        '  read -r line <"$file" 2>/dev/null || continue\n'
-        "  set -- ${line##*) }\n"
-        '  [ "$4" = "$session" ] || continue\n'
-        "  pid=${file#/proc/}\n"
-        '  kill -KILL "${pid%/stat}" 2>/dev/null\n'
+        "left=yes passes=0\n"
+        f'while [ -n "$left" ] && [ $passes -lt {_STOP_PASSES} ]; do\n'
+        "  left= passes=$((passes + 1))\n"
+        "  for file in /proc/[0-9]*/stat; do\n"
+        '    read -r line <"$file" 2>/dev/null || continue\n'
+        "    set -- ${line##*) }\n"
+        '    [ "$4" = "$session" ] && [ "$1" != Z ] || continue\n'
+        "    left=yes pid=${file#/proc/}\n"
+        '    kill -KILL "${pid%/stat}" 2>/dev/null\n'
+        "  done\n"
         "done\n"
         f"rm -f {mark}"
     )

@@ -179,7 +179,8 @@ def _with_sleep(sleep: Any) -> Any:
 
 def test_stop_script_kills_the_whole_session_and_nothing_else(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    script = f"echo $$ >{mark}; set -m; (sleep 300 | cat) & sleep 300 & echo ready; wait"
+    forking = "for i in $(seq 50); do sleep 300 & done"
+    script = f"echo $$ >{mark}; set -m; (sleep 300 | cat) & sleep 300 & echo ready; {forking}; wait"
     inside = subprocess.Popen(["bash", "-c", script], start_new_session=True, stdout=subprocess.PIPE)
     outside = subprocess.Popen(["sleep", "300"], start_new_session=True)
     try:

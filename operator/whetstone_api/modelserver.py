@@ -156,8 +156,9 @@ class ModelServerSpec(ApiModel):
     """The base model."""
     engine: EngineSpec = EngineSpec()
     """The engine that serves it."""
-    replicas: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """Wanted pods; 1 when absent."""
+    # Not optional: the scale subresource answers with an error where the field is absent.
+    replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    """Wanted pods; `kubectl scale` and autoscalers set it."""
     resources: Resources | None = None
     """Resources of the engine's container."""
     adapter_stores: Annotated[list[AdapterStore], Field(max_length=16)] | None = Field(

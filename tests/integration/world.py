@@ -8,7 +8,7 @@ from integration.api import Api, Object
 from support.waiting import eventually
 from whetstone_api.jobs import EXIT_USER_ERROR
 from whetstone_api.reports import Outcome, TerminationReport
-from whetstone_api.vocabulary import API_VERSION
+from whetstone_api.vocabulary import API_VERSION, REPORT_AUDIENCE
 
 TIME = "2026-01-01T00:00:00Z"
 DIGEST = "sha256:" + "a" * 64
@@ -19,6 +19,21 @@ TRAINING_SPEC: Mapping[str, Any] = {
     "datasets": [{"name": "d", "source": {"uri": "pvc://data/train.jsonl"}}],
     "workspace": {"claimName": "workspace"},
     "output": {"adapter": {"uri": "pvc://adapters/a"}},
+}
+SERVER_SPEC: Mapping[str, Any] = {"model": {"source": {"uri": "pvc://models/base"}, "servedName": "base"}}
+RUN_SPEC: Mapping[str, Any] = {
+    "target": {"modelServerRef": {"name": "server"}},
+    "suite": {"harbor": {"dataset": {"uri": "pvc://data/tasks"}}},
+    "output": {"uri": "pvc://results/run"},
+}
+RESULTS = {
+    "tasks": 8,
+    "trials": 8,
+    "mean": "0.5",
+    "strictMean": "0.5",
+    "coverage": "1",
+    "void": 0,
+    "interval": {"low": "0.2", "high": "0.8"},
 }
 CLAIMS = ("models", "data", "workspace", "adapters", "results")
 
@@ -50,6 +65,43 @@ class World:
             spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
             claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
             self.api.create(claim, namespace=self.namespace)
+
+    def serve(self, name: str = "server", **changes: Any) -> Object:
+        """Create a ModelServer."""
+        return self.create("ModelServer", name, {**SERVER_SPEC, **changes})
+
+    def benchmark(self, name: str = "run", **changes: Any) -> Object:
+        """Create a BenchmarkRun of the server `server`."""
+        return self.create("BenchmarkRun", name, {**RUN_SPEC, "output": {"uri": f"pvc://results/{name}"}, **changes})
+
+    def account(self, name: str = "whetstone-runner") -> None:
+        """Create the runner's service account, as the chart does in served namespaces."""
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+        self.api.create(account, namespace=self.namespace)
+
+    def engine_pods(self, name: str = "server") -> list[Object]:
+        """Return the pods of a server."""
+        return self.api.list("Pod", namespace=self.namespace, labels=f"whetstone.dev/model-server={name}")
+
+    def set_pod_status(self, pod: Object, status: Object) -> None:
+        """Tell a pod's state as its kubelet does."""
+        self.api.merge("Pod", pod["metadata"]["name"], {"status": status}, namespace=self.namespace, status=True)
+
+    def start_engines(self, name: str = "server") -> None:
+        """Let every pod of a server become Ready."""
+        for pod in eventually(lambda: self.engine_pods(name), what=f"pods of {name}"):
+            ready = {"type": "Ready", "status": "True", "lastTransitionTime": TIME}
+            self.set_pod_status(pod, {"phase": "Running", "startTime": TIME, "conditions": [ready]})
+        self.wait_reason("ModelServer", name, "Serving")
+
+    def pod_token(self, pod: Object, *, audience: str = REPORT_AUDIENCE) -> str:
+        """Return the token that a kubelet projects into a pod."""
+        metadata = pod["metadata"]
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+        account = pod["spec"].get("serviceAccountName", "default")
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token"
+        answer = self.api.raw("POST", path, {"spec": {"audiences": [audience], "boundObjectRef": bound}})
+        return str(answer["status"]["token"])
 
     def get(self, kind: str, name: str) -> Object:
         """Return an object that must exist."""
@@ -125,8 +177,7 @@ class World:
                 }
             ],
         }
-        name = running[0]["metadata"]["name"]
-        self.api.merge("Pod", name, {"status": status}, namespace=self.namespace, status=True)
+        self.set_pod_status(running[0], status)
 
     def end_well(self, job: Object, **result: Any) -> None:
         """End a Job's pod with a result."""

@@ -136,7 +136,7 @@ def build_deployment(server: ModelServer, settings: Settings) -> dict[str, Any]:
         "kind": "Deployment",
         "metadata": child_metadata(server, name=deployment_name(server), component=COMPONENT),
         "spec": {
-            "replicas": 1 if spec.replicas is None else spec.replicas,
+            "replicas": spec.replicas,
             "selector": {"matchLabels": pod_selector(server)},
             # A second engine beside the first would need the memory of a whole model.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},

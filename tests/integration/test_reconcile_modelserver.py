@@ -1,0 +1,178 @@
+"""The real operator against a real API server: ModelServers with no node and no engine."""
+
+import base64
+import json
+
+import pytest
+from integration.api import Object
+from integration.operator_process import OperatorProcess
+from integration.world import ADAPTER, DATASET, DIGEST, TIME, World
+from support.waiting import eventually
+
+pytestmark = pytest.mark.integration
+KIND = "ModelServer"
+STORES = [{"name": "adapters", "claimName": "adapters"}]
+VERSION = "tuned--aaaaaaaa"
+
+
+def desired(world: World) -> Object:
+    """Return what pods of the server `server` should hold."""
+    state: Object = json.loads(world.get("ConfigMap", "server-desired")["data"]["desired.json"])
+    return state
+
+
+def test_server_gets_its_children_and_serves(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve()
+    starting = world.wait_reason(KIND, "server", "EngineStarting")
+    assert starting["status"] == "False"
+    assert world.condition(KIND, "server", "Reconciling") is not None
+    world.start_engines()
+    status = world.get(KIND, "server")["status"]
+    assert status["url"] == f"http://server.{world.namespace}.svc:80/v1"
+    assert (status["replicas"], status["readyReplicas"]) == (1, 1)
+    assert world.condition(KIND, "server", "Reconciling") is None
+    assert world.get("Service", "server")["spec"]["ports"][0]["targetPort"] == 8000
+    reasons = {event["reason"] for event in world.api.list("Event", namespace=world.namespace)}
+    assert {"EngineStarting", "Serving"} <= reasons
+
+
+def test_missing_claim_is_named_and_waited_for(world: World, operator: OperatorProcess) -> None:
+    world.serve()
+    ready = world.wait_reason(KIND, "server", "ClaimNotFound")
+    assert "spec.model.source.uri: claim models does not exist" in ready["message"]
+    world.claims("models")
+    world.wait_reason(KIND, "server", "EngineStarting")
+
+
+def test_unpublished_adapter_never_holds_the_server_back(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve(adapterStores=STORES, adapters=[{"name": "tuned", "trainingJobRef": {"name": "train"}}])
+    world.wait_reason(KIND, "server", "ReferenceNotFound", condition="AdaptersLoaded")
+    world.train()
+    world.wait_reason(KIND, "server", "NotPublished", condition="AdaptersLoaded")
+    world.start_engines()
+    assert desired(world)["adapters"] == []
+
+
+def test_published_adapter_reaches_pods_without_a_rollout(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve(adapterStores=STORES, adapters=[{"name": "tuned", "trainingJobRef": {"name": "train"}}])
+    world.train()
+    world.end_well(world.wait_job("train", "prepare"), dataset=DATASET)
+    train = world.wait_job("train", "train")
+    before, template = desired(world), world.get("Deployment", "server-engine")["spec"]["template"]
+    world.end_well(train, adapter=ADAPTER, metrics={})
+    held = eventually(lambda: desired(world)["adapters"], what="the adapter in the desired state")
+    assert held == [
+        {
+            "name": "tuned",
+            "servedName": VERSION,
+            "digest": DIGEST,
+            "source": "pvc://adapters/a",
+            "path": "/mnt/claims/adapters/a",
+            "required": False,
+        }
+    ]
+    assert desired(world)["revision"] > before["revision"]
+    assert world.get("Deployment", "server-engine")["spec"]["template"] == template
+
+
+def test_adapter_outside_the_stores_is_refused_with_the_fix(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve(adapters=[{"name": "tuned", "source": {"uri": "pvc://adapters/a", "digest": DIGEST}}])
+    refused = world.wait_reason(KIND, "server", "StoreNotMounted", condition="AdaptersLoaded")
+    assert refused["message"] == "adapter tuned lies in claim adapters; add it to spec.adapterStores"
+    assert desired(world)["adapters"] == []
+
+
+def test_alias_with_a_promotion_serves_the_base_at_first(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    promotion = {"benchmarkSelector": {"matchLabels": {"suite": "shell"}}}
+    world.serve(aliases=[{"name": "assistant", "promotion": promotion}])
+    eventually(lambda: desired(world)["aliases"] == {"assistant": "base"}, what="the alias is routed to the base")
+    alias = world.get(KIND, "server")["status"]["aliases"][0]
+    assert (alias["adapter"], alias["servedName"]) == ("base", "base")
+    world.api.merge(KIND, "server", {"spec": {"aliases": None}}, namespace=world.namespace)
+    eventually(lambda: "aliases" not in desired(world) or not desired(world)["aliases"], what="the alias is gone")
+
+
+def test_scaling_to_zero_is_neither_ready_nor_stalled(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve(replicas=0)
+    world.wait_reason(KIND, "server", "ScaledToZero")
+    assert world.condition(KIND, "server", "Reconciling") is None
+    assert world.condition(KIND, "server", "Stalled") is None
+
+
+def test_image_that_cannot_be_pulled_stalls_with_the_kubelets_words(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve()
+    pod = eventually(world.engine_pods, what="an engine pod")[0]
+    waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "registry.test/engine:1"'}
+    container = {
+        "name": "engine",
+        "image": "registry.test/engine:1",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": {"waiting": waiting},
+    }
+    world.set_pod_status(pod, {"phase": "Pending", "startTime": TIME, "containerStatuses": [container]})
+    stalled = world.wait_reason(KIND, "server", "PodFailed", condition="Stalled")
+    assert "container engine of pod server-engine-" in stalled["message"]
+    assert "check the image registry.test/engine:1" in stalled["message"]
+
+
+def test_deleted_children_come_back_and_the_token_stays(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve()
+    world.wait_reason(KIND, "server", "EngineStarting")
+    token = world.get("Secret", "server-token")["data"]["token"]
+    assert len(base64.b64decode(token)) == 64
+    kinds = {"Deployment": "server-engine", "Service": "server", "ConfigMap": "server-desired"}
+    old = {kind: world.get(kind, name)["metadata"]["uid"] for kind, name in kinds.items()}
+    revision = desired(world)["revision"]
+    for kind, name in kinds.items():
+        world.api.delete(kind, name, namespace=world.namespace)
+    for kind, name in kinds.items():
+        eventually(
+            lambda kind=kind, name=name: (
+                (found := world.api.get(kind, name, namespace=world.namespace)) is not None
+                and found["metadata"]["uid"] != old[kind]
+            ),
+            what=f"a new {kind}",
+        )
+    assert desired(world)["revision"] >= revision
+    assert world.get("Secret", "server-token")["data"]["token"] == token
+
+
+def test_deleting_the_server_removes_its_children(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve()
+    world.wait_reason(KIND, "server", "EngineStarting")
+    world.api.delete(KIND, "server", namespace=world.namespace)
+    for kind, name in (("Deployment", "server-engine"), ("Service", "server"), ("Secret", "server-token")):
+        eventually(
+            lambda kind=kind, name=name: world.api.get(kind, name, namespace=world.namespace) is None,
+            what=f"{kind} is gone",
+        )
+
+
+def test_restart_of_the_operator_changes_nothing(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve()
+    world.start_engines()
+    names = {KIND: "server", "ConfigMap": "server-desired", "Service": "server", "Deployment": "server-engine"}
+
+    def versions() -> dict[str, str]:
+        return {kind: world.get(kind, name)["metadata"]["resourceVersion"] for kind, name in names.items()}
+
+    operator.kill()
+    before = versions()
+    operator.start()
+    eventually(
+        lambda: operator.metric("whetstone_reconcile_total", controller="modelservers", result="ok") > 1,
+        what="the server is looked at again",
+    )
+    assert versions() == before

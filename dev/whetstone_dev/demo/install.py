@@ -39,7 +39,7 @@ def install(kubeconfig: Path, *, images: dict[str, str], served: list[str]) -> N
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(values, indent=2))
     upgrade = [*helm, "upgrade", "--install", "--create-namespace", "--wait", "--timeout", "5m"]
-    run([*upgrade, "whetstone-crds", str(CHECKOUT / "charts" / "whetstone-crds")])
+    run([*upgrade, "--take-ownership", "whetstone-crds", str(CHECKOUT / "charts" / "whetstone-crds")])
     run([*upgrade, "whetstone", str(CHECKOUT / "charts" / "whetstone"), "--values", str(path)])
 
 

@@ -8,6 +8,7 @@ from whetstone_dev.commands import DevError
 from whetstone_dev.progress import say
 
 POLL_SECONDS = 1.0
+LINE_LENGTH = 240
 PATIENCE_SECONDS = 30.0
 """An object that is stalled for so long will not go on by itself."""
 
@@ -49,7 +50,9 @@ def describe(obj: dict[str, Any]) -> str:
         loss = f", loss {progress['loss']}" if "loss" in progress else ""
         eta = f", {progress['etaSeconds']} s left" if "etaSeconds" in progress else ""
         return f"{line}, {progress['phase']}{f' {done} of {total}' if total else ''}{loss}{eta}"
-    return f"{line} - {ready['message']}" if ready["message"] else line
+    message = " ".join(ready["message"].split())
+    cut = message if len(message) <= LINE_LENGTH else f"{message[:LINE_LENGTH]} …"
+    return f"{line} - {cut}" if message else line
 
 
 class Watch:

@@ -1,4 +1,4 @@
-"""Validate and Prepare: from the user's files to masked token rows. Needs no torch and no accelerator."""
+"""Validate and Prepare: from the user's files to masked token rows. Loads no weights and needs no accelerator."""
 
 import logging
 import secrets

@@ -1,0 +1,76 @@
+"""Wrong data is refused with field, row and fix."""
+
+import json
+from pathlib import Path
+
+import pytest
+from whetstone_api.jobs import DatasetFile
+from whetstone_api.vocabulary import Reason
+from whetstone_trainer.dataset import read_rows
+from whetstone_trainer.errors import UserError
+
+FIELD = "spec.datasets[0].source.uri (pvc://data/train.jsonl)"
+GOOD = json.dumps({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "task": "t"})
+
+
+def dataset(path: Path) -> DatasetFile:
+    return DatasetFile(name="train", path=str(path), field=FIELD)
+
+
+def test_rows_are_read_with_their_line_numbers_and_tasks(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_text(f"{GOOD}\n\n{GOOD}\n")
+    rows = list(read_rows(dataset(path)))
+    assert [row.number for row in rows] == [1, 3]
+    assert rows[0].messages == [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    assert rows[0].task == "t"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{not json", "is not JSON"),
+        ("\xff", "is not JSON"),
+        ("[1]", "is not a JSON object"),
+        ("{}", "`messages` must be a list"),
+        ('{"messages": []}', "must be a list that is not empty"),
+        ('{"conversations": []}', "rename that to `messages`"),
+        ('{"messages": ["x"]}', "messages[0] is not an object"),
+        ('{"messages": [{"role": "human", "content": "q"}]}', "messages[0].role is 'human'; use one of"),
+        ('{"messages": [{"role": "user", "content": null}]}', "messages[0].content is NoneType; it must be a string"),
+        ('{"messages": [{"role": "user", "content": "q"}]}', "has no assistant turn"),
+        ('{"messages": [{"role": "assistant", "content": "a"}]}', "starts with the assistant"),
+        (
+            '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": " "}]}',
+            "messages[1].content of the assistant is blank",
+        ),
+        (
+            '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [1]}]}',
+            "messages[1].tool_calls is not supported",
+        ),
+    ],
+)
+def test_wrong_row_is_named(tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(f"{GOOD}\n{line}\n".encode("latin-1"))
+    with pytest.raises(UserError) as caught:
+        list(read_rows(dataset(path)))
+    assert caught.value.reason == Reason.DATASET_INVALID
+    assert caught.value.message.startswith(f"{FIELD}, row 2: ")
+    assert words in caught.value.message
+
+
+def test_empty_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_text("\n\n")
+    with pytest.raises(UserError, match="has no rows") as caught:
+        list(read_rows(dataset(path)))
+    assert caught.value.reason == Reason.DATASET_EMPTY
+
+
+def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
+    for path, words in ((tmp_path / "absent.jsonl", "does not exist"), (tmp_path, "is a folder")):
+        with pytest.raises(UserError, match=words) as caught:
+            list(read_rows(dataset(path)))
+        assert caught.value.reason == Reason.DATASET_NOT_FOUND
+        assert FIELD in caught.value.message

@@ -1,0 +1,114 @@
+"""Prepare: masked rows in Arrow with a report, made once a recipe."""
+
+import shutil
+from typing import Any
+
+import pytest
+from support.trainer_job import FIELD, Job, byte_tokenizer, chat_row
+from whetstone_api.jobs import EXIT_USER_ERROR
+from whetstone_trainer.prepare import prepare_data
+from whetstone_trainer.prepared import PREPARED_FOLDER, ROWS_FILE
+from whetstone_trainer.recipe import read_recipe
+
+pytestmark = pytest.mark.torch
+
+
+def prepared_rows(job: Job) -> list[dict[str, Any]]:
+    import pyarrow as pa
+
+    with pa.memory_map(str(job.workspace / PREPARED_FOLDER / ROWS_FILE)) as source:
+        rows: list[dict[str, Any]] = pa.ipc.open_stream(source).read_all().to_pylist()
+    return rows
+
+
+def test_report_counts_rows_tokens_and_tasks(job: Job) -> None:
+    report = prepare_data(job.config, read_recipe(job.config))
+    rows = prepared_rows(job)
+    assert report.dataset.rows == len(rows) == 12
+    assert report.dataset.tokens == sum(len(row["input_ids"]) for row in rows)
+    assert report.dataset.loss_tokens == sum(label != -100 for row in rows for label in row["labels"])
+    assert report.dataset.longest == max(len(row["input_ids"]) for row in rows)
+    assert report.task_digests == ["sha256:0", "sha256:1", "sha256:2", "sha256:3"]
+    assert [(d.name, d.rows) for d in report.datasets] == [("train", 12)]
+    learned = ["".join(part.text for part in sample.segments if part.learned) for sample in report.samples]
+    assert learned == ["a0a0a0<|im_end|>", "a1a1a1<|im_end|>", "a2a2a2<|im_end|>"]
+
+
+def test_prepared_data_of_the_same_recipe_is_used_again(job: Job) -> None:
+    recipe = read_recipe(job.config)
+    prepare_data(job.config, recipe)
+    file = job.workspace / PREPARED_FOLDER / ROWS_FILE
+    first = file.stat().st_ino
+    prepare_data(job.config, recipe)
+    assert file.stat().st_ino == first
+
+
+def test_damaged_or_other_prepared_data_is_made_again(job: Job) -> None:
+    prepare_data(job.config, read_recipe(job.config))
+    file = job.workspace / PREPARED_FOLDER / ROWS_FILE
+    file.write_bytes(file.read_bytes()[:-100])
+    prepare_data(job.config, read_recipe(job.config))
+    assert len(prepared_rows(job)) == 12
+    job.write([chat_row("q", "a")])
+    prepare_data(job.config, read_recipe(job.config))
+    assert len(prepared_rows(job)) == 1
+
+
+def test_prepare_ends_with_a_report(job: Job) -> None:
+    assert job.run("prepare") == 0
+    assert job.report.outcome == "Succeeded"
+    assert job.report.result["dataset"]["rows"] == 12
+
+
+def test_row_longer_than_the_limit_is_refused(job: Job) -> None:
+    job.write([chat_row("q", "a"), chat_row("q", "a" * 300)])
+    assert job.run("prepare") == EXIT_USER_ERROR
+    assert job.report.reason == "DatasetTooLong"
+    assert job.report.message.startswith(f"{FIELD}, row 2: has 333 tokens")
+    assert "the limit is 256" in job.report.message
+
+
+def test_model_without_template_is_refused(job: Job, model_folder: Any) -> None:
+    bare = job.folder / "bare"
+    shutil.copytree(model_folder, bare)
+    (bare / "chat_template.jinja").unlink()
+    byte_tokenizer(template=None).save_pretrained(bare)
+    job.values["baseModelPath"] = str(bare)
+    assert job.run("prepare") == EXIT_USER_ERROR
+    assert job.report.reason == "NoChatTemplate"
+    assert "pvc://models/tiny" in job.report.message
+
+
+def test_missing_base_model_is_refused(job: Job) -> None:
+    job.values["baseModelPath"] = str(job.folder / "absent")
+    assert job.run("prepare") == EXIT_USER_ERROR
+    assert job.report.reason == "BaseModelNotFound"
+    assert job.report.message.startswith("spec.baseModel (pvc://models/tiny): ")
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value", "words"),
+    [
+        ("hyperparameters", "microBatchSize", 3, "spec.hyperparameters.microBatchSize is 3, which does not divide"),
+        ("hyperparameters", "maxLength", 512, "spec.hyperparameters.maxLength is 512, the base model reads 256"),
+        ("hyperparameters", "learningRate", "0", "spec.hyperparameters.learningRate is 0"),
+        ("hyperparameters", "warmupRatio", "1", "spec.hyperparameters.warmupRatio is 1; it must be"),
+        ("lora", "dropout", "1.5", "spec.lora.dropout is 1.5; it must be"),
+    ],
+)
+def test_hyperparameters_that_cannot_work_are_refused(
+    job: Job, part: str, field: str, value: object, words: str
+) -> None:
+    job.values[part][field] = value
+    assert job.run("prepare") == EXIT_USER_ERROR
+    assert job.report.reason == "InvalidSpec"
+    assert job.report.message.startswith(words)
+
+
+def test_equal_decimals_are_the_same_recipe_and_other_data_is_not(job: Job) -> None:
+    job.values["hyperparameters"]["learningRate"] = "2e-4"
+    first = read_recipe(job.config)
+    job.values["hyperparameters"]["learningRate"] = "0.00020"
+    assert read_recipe(job.config).digest == first.digest
+    job.write([chat_row("q", "another")])
+    assert read_recipe(job.config).digest != first.digest

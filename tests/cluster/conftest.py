@@ -1,0 +1,79 @@
+"""The running cluster with the operator installed by helm, and one small loop that many tests look at."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.loop import Loop, Seeded
+from support.waiting import eventually
+from whetstone_dev.demo import plan
+from whetstone_dev.demo.__main__ import Demo
+from whetstone_dev.demo.install import install
+from whetstone_dev.demo.kube import Kube
+from whetstone_dev.images import references_of
+from whetstone_dev.places import BUILD
+
+LOOP_NAMESPACE = "whetstone-test-loop"
+GONE_SECONDS = 150.0
+
+
+@pytest.fixture(scope="session")
+def kubeconfig() -> Path:
+    """The cluster that `make cluster` started, or the one of KUBECONFIG."""
+    return Path(os.environ.get("KUBECONFIG") or BUILD / "kubeconfig")
+
+
+@pytest.fixture(scope="session")
+def kube(kubeconfig: Path) -> Kube:
+    """A client with the administrator's rights."""
+    return Kube.connect(kubeconfig)
+
+
+@pytest.fixture(scope="session")
+def images() -> dict[str, str]:
+    """Full image reference by name."""
+    return references_of()
+
+
+@pytest.fixture(scope="session")
+def whetstone(kubeconfig: Path, images: dict[str, str]) -> None:
+    """The operator, installed by helm."""
+    install(kubeconfig, images=images, served=[LOOP_NAMESPACE])
+
+
+@pytest.fixture
+def namespace(kube: Kube, whetstone: None) -> Iterator[str]:
+    """A namespace of the test's own; that it goes away, and all in it, is part of the test."""
+    name = f"test-{secrets.token_hex(4)}"
+    kube.apply(plan.namespace(name))
+    yield name
+    kube.delete("v1", "Namespace", name=name)
+    eventually(lambda: kube.get("v1", "Namespace", name=name) is None, what=f"{name} gone", seconds=GONE_SECONDS)
+
+
+@pytest.fixture(scope="session")
+def demo(kube: Kube, kubeconfig: Path, images: dict[str, str], whetstone: None) -> Iterator[Demo]:
+    """A namespace with its volumes filled: base model, training rows, tasks. That all of it goes away is asserted."""
+    demo = Demo(kube, namespace=LOOP_NAMESPACE, images=images, size=plan.SMALL)
+    demo.prepare(kubeconfig, {})
+    yield demo
+    kube.delete("v1", "Namespace", name=LOOP_NAMESPACE)
+    eventually(
+        lambda: kube.get("v1", "Namespace", name=LOOP_NAMESPACE) is None,
+        what=f"{LOOP_NAMESPACE} gone",
+        seconds=GONE_SECONDS,
+    )
+
+
+@pytest.fixture(scope="session")
+def seeded(kube: Kube, demo: Demo) -> Seeded:
+    """The namespace in which model, rows and tasks are."""
+    return Seeded(kube=kube, namespace=LOOP_NAMESPACE)
+
+
+@pytest.fixture(scope="session")
+def loop(kube: Kube, demo: Demo) -> Loop:
+    """The whole loop at its end, small: 8 tasks on one engine."""
+    return Loop(kube=kube, namespace=LOOP_NAMESPACE, summary=demo.loop({}))

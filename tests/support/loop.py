@@ -1,0 +1,100 @@
+"""A finished loop, and what tests ask of it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+from whetstone_dev.demo import plan
+from whetstone_dev.demo.kube import WHETSTONE, Kube
+from whetstone_dev.demo.watch import condition
+
+READY_SECONDS = 300.0
+"""An engine that starts again: vLLM on 2 cores, with the adapter fetched, loaded and probed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seeded:
+    """A namespace whose claims hold the base model, training rows and tasks.
+
+    Args:
+        kube: The cluster.
+        namespace: Its name.
+    """
+
+    kube: Kube
+    namespace: str
+
+    def apply(self, kind: str, name: str, spec: dict[str, Any]) -> None:
+        """Apply an object of ours."""
+        obj = {"apiVersion": WHETSTONE, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        self.kube.apply(obj, namespace=self.namespace)
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        """Return an object of ours."""
+        found = self.kube.get(WHETSTONE, kind, name=name, namespace=self.namespace)
+        assert found is not None, f"{kind} {name} does not exist"
+        return found
+
+    def delete(self, kind: str, name: str) -> None:
+        """Delete an object of ours."""
+        self.kube.delete(WHETSTONE, kind, name=name, namespace=self.namespace)
+
+    def jobs(self, label: str, name: str) -> list[dict[str, Any]]:
+        """Return the Jobs of an object: `lora-training-job` or `benchmark-run`, and its name."""
+        return self.kube.list("batch/v1", "Job", namespace=self.namespace, labels=f"whetstone.dev/{label}={name}")
+
+    def pods(self, label: str, name: str) -> list[dict[str, Any]]:
+        """Return the pods of an object, in the order of their creation."""
+        pods = self.kube.list("v1", "Pod", namespace=self.namespace, labels=f"whetstone.dev/{label}={name}")
+        return sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop(Seeded):
+    """The objects of `examples/loop` at their end.
+
+    Args:
+        summary: What the demo says of them.
+    """
+
+    summary: dict[str, Any]
+
+    def server(self) -> dict[str, Any]:
+        """Return the ModelServer."""
+        return self.get("ModelServer", plan.SERVER)
+
+    def engine_pods(self) -> list[dict[str, Any]]:
+        """Return the engine's pods that are not going away."""
+        labels = f"whetstone.dev/model-server={plan.SERVER}"
+        pods = self.kube.list("v1", "Pod", namespace=self.namespace, labels=labels)
+        return [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+
+    def adapter(self) -> dict[str, Any]:
+        """Return the server's status of the adapter."""
+        adapters = self.server()["status"].get("adapters") or []
+        found = [item for item in adapters if item["name"] == plan.ADAPTER]
+        assert found, "the server's status has no adapter"
+        status: dict[str, Any] = found[0]
+        return status
+
+    def is_serving(self) -> bool:
+        """Return whether the server is Ready with the adapter effective on its one replica."""
+        ready = condition(self.server(), "Ready")
+        return bool(ready and ready["status"] == "True") and self.adapter().get("effectiveReplicas") == 1
+
+    def ask(self, model: str) -> tuple[int, str | None]:
+        """Send one chat request; return the HTTP status and the version that the answer names."""
+        client = self.kube.openai(namespace=self.namespace, service=plan.SERVER)
+        try:
+            raw = client.with_options(max_retries=0).chat.completions.with_raw_response.create(
+                model=model, messages=[{"role": "user", "content": "ls"}], max_tokens=1, temperature=0
+            )
+        except openai.APIStatusError as error:
+            return error.status_code, error.response.headers.get("x-whetstone-adapter")
+        return raw.status_code, raw.headers.get("x-whetstone-adapter")
+
+
+def pod_is_ready(pod: dict[str, Any]) -> bool:
+    """Return whether a pod's condition Ready is True."""
+    found = condition(pod, "Ready")
+    return found is not None and found["status"] == "True"

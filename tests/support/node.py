@@ -1,0 +1,37 @@
+"""What tests do to the node as root: kill a container's process, as a crash or the kernel would."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+
+def main_process(pod: dict[str, Any], container: str) -> int:
+    """Return the id on this machine of a container's first process.
+
+    Raises:
+        AssertionError: The container does not run on this machine.
+    """
+    statuses = pod["status"].get("containerStatuses") or []
+    identity = next((item.get("containerID") or "" for item in statuses if item["name"] == container), "")
+    wanted = identity.rpartition("//")[2]
+    assert wanted, f"container {container} of pod {pod['metadata']['name']} does not run"
+    found = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cgroup") if wanted in _read(path)]
+    assert found, f"no process of container {container} ({wanted[:12]}) on this machine"
+    return min(found, key=_started)
+
+
+def kill(pod: dict[str, Any], container: str) -> None:
+    """Kill a container's first process, and with it the container, without any warning."""
+    os.kill(main_process(pod, container), signal.SIGKILL)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])

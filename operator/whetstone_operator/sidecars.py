@@ -48,5 +48,5 @@ class HttpSidecars:
                 response.raise_for_status()
                 return PodState.model_validate_json(await response.read())
         except (TimeoutError, aiohttp.ClientError, ValidationError) as error:
-            logger.info("sidecar at %s does not answer: %s", address, error or type(error).__name__)
+            logger.debug("sidecar at %s does not answer: %s", address, error or type(error).__name__)
             return None

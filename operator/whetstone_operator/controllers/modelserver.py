@@ -28,8 +28,8 @@ from whetstone_operator.runtime.reconcile import Context, Work, load, run_steps
 from whetstone_operator.runtime.references import ANY
 
 CLAIM_POLL_SECONDS = 5.0
-PODS_POLL_SECONDS = 2.0
-"""Pods are not watched; while one is not settled it is asked again after this pause. Sidecars also report changes."""
+PODS_POLL_SECONDS = 5.0
+"""While a pod is not settled it is asked again after this pause, should its sidecar's report of a change get lost."""
 TOKEN_BYTES = 32
 
 

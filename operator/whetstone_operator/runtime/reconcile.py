@@ -1,7 +1,7 @@
 """One reconcile: run the steps, settle the conditions, write the status once, tell what changed."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,7 +14,7 @@ from whetstone_api.vocabulary import API_VERSION, ConditionType, Reason
 from whetstone_operator.kinds import Key, key_of, kind_of_key
 from whetstone_operator.kube import Kube, KubeError
 from whetstone_operator.runtime.clock import Clock
-from whetstone_operator.runtime.conditions import TRUE, Conditions, Finished, settle
+from whetstone_operator.runtime.conditions import FALSE, Conditions, Finished, settle
 from whetstone_operator.runtime.events import NORMAL, WARNING, EventRecorder
 from whetstone_operator.runtime.outcome import Interrupt, Retry, Stalled, Waiting
 from whetstone_operator.runtime.progress import ProgressBoard
@@ -25,6 +25,18 @@ from whetstone_operator.sidecars import Sidecars
 
 logger = logging.getLogger(__name__)
 _FORBIDDEN_PAUSE_SECONDS = 30.0
+_SUMMARY = frozenset(
+    {
+        ConditionType.READY,
+        ConditionType.RECONCILING,
+        ConditionType.STALLED,
+        ConditionType.COMPLETE,
+        ConditionType.FAILED,
+        ConditionType.SUSPENDED,
+    }
+)
+_UNDER_WAY = frozenset({Reason.LOADING, Reason.NOT_PUBLISHED, Reason.REFERENCE_NOT_FOUND, Reason.PROGRESSING})
+"""Reasons of a False finding that time alone mends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,15 +178,19 @@ async def _tell[R: Resource](work: Work[R], outcome: Finished | Interrupt) -> No
     """Record one Event a changed reason: several conditions often change for the same one."""
     events: dict[tuple[str, str], str] = {}
     for item in work.conditions.transitions():
-        summary = item["type"] in (ConditionType.READY, ConditionType.STALLED, ConditionType.FAILED)
-        bad = isinstance(outcome, Stalled) if summary else item["status"] != TRUE
-        if item["status"] == "Unknown":
-            bad = False
-        events.setdefault((item["reason"], item["message"]), WARNING if bad else NORMAL)
+        kind = WARNING if _is_bad(item, outcome) else NORMAL
+        events.setdefault((item["reason"], item["message"]), kind)
     for (reason, message), kind in events.items():
         await work.context.recorder.record(work.resource, kind=kind, reason=reason, message=message)
     for kind, reason, message in work.events:
         await work.context.recorder.record(work.resource, kind=kind, reason=reason, message=message)
+
+
+def _is_bad(condition: Mapping[str, Any], outcome: Finished | Interrupt) -> bool:
+    """Return whether a change deserves a warning: the object is stalled, or a finding about it is negative."""
+    if condition["type"] in _SUMMARY:
+        return isinstance(outcome, Stalled | Retry)
+    return condition["status"] == FALSE and condition["reason"] not in _UNDER_WAY
 
 
 def _result[R: Resource](work: Work[R], outcome: Finished | Interrupt) -> Result:

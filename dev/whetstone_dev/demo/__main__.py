@@ -108,6 +108,7 @@ class Demo:
         say("Applied examples/loop: all objects at once; each waits for what it refers to")
         watch = Watch(self._read)
         watch.until(_all_ready, what="the loop", seconds=LOOP_SECONDS)
+        seconds["serve"] = watch.ready_after["ModelServer", plan.SERVER]
         candidate = self._one("BenchmarkRun", plan.CANDIDATE)
         if is_true(candidate, "GatePassed"):
             seconds["promote"] = round(watch.until(_promoted, what="the alias", seconds=ALIAS_SECONDS), 1)

@@ -66,6 +66,9 @@ class Watch:
         self._read = read
         self._lines: dict[tuple[str, str], str] = {}
         self._stalled: dict[tuple[str, str], float] = {}
+        self._begun = time.monotonic()
+        self.ready_after: dict[tuple[str, str], float] = {}
+        """Seconds until an object, by kind and name, was Ready for the first time."""
 
     def until(self, done: Callable[[list[dict[str, Any]]], bool], *, what: str, seconds: float) -> float:
         """Follow the objects until `done` says so; return the seconds that it took.
@@ -92,6 +95,8 @@ class Watch:
         if self._lines.get(key) != line:
             self._lines[key] = line
             say(f"  {line}")
+        if is_true(obj, "Ready"):
+            self.ready_after.setdefault(key, round(time.monotonic() - self._begun, 1))
 
     def _refuse_stalled(self, obj: dict[str, Any]) -> None:
         key = (obj["kind"], obj["metadata"]["name"])

@@ -106,7 +106,7 @@ class ControlPlane:
 
     def stop(self) -> None:
         """Stop the API server first: without etcd it would take a minute to end, and etcd last of all."""
-        self.processes.stop("kube-apiserver", grace=20)
+        self.processes.stop("kube-apiserver", grace=5)
         for name in ("kube-scheduler", "kube-controller-manager", "etcd"):
             self.processes.stop(name, grace=10)
 

@@ -107,7 +107,7 @@ class Node:
         self._processes.stop("kube-proxy", grace=10)
         # A pod's first process ignores SIGTERM by default; nothing in a cluster that goes away needs longer.
         cgroups.delete(self.cgroup, grace=3)
-        if self._processes.alive("containerd"):
+        if self._answers():
             self._purge_containers()
         self._processes.stop("containerd", grace=10)
         end(self._shims(), grace=2)
@@ -123,15 +123,18 @@ class Node:
     def _start_containerd(self) -> None:
         fresh = not self._processes.alive("containerd")
         self._spawn("containerd", ["containerd", "--config", self.folder / "containerd.toml"])
-        self.plane.wait_for(
-            lambda: succeeds(["ctr", "-a", str(self.socket), "version"]), process="containerd", timeout=60
-        )
+        self.plane.wait_for(self._answers, process="containerd", timeout=60)
         if fresh and not self._processes.alive("kubelet"):
             self._purge_containers()
         if HELPER_IMAGE not in run(self._ctr("images", "list", "-q")).split():
             archive = self.folder / "nodehelper.tar"
             write_program_image(build(NODE_HELPER), name=HELPER_IMAGE, archive=archive)
             run(self._ctr("images", "import", archive))
+
+    def _answers(self) -> bool:
+        """Whether containerd is alive and answers: a broken one may be alive behind a socket that is gone."""
+        alive = self._processes.alive("containerd")
+        return alive and succeeds(["ctr", "--connect-timeout", "5s", "-a", str(self.socket), "version"])
 
     def _purge_containers(self) -> None:
         """Forget the containers of an earlier life; the image store remembers them, the new cluster does not."""

@@ -52,6 +52,7 @@ class DesiredState(WireModel):
     dtype: str
     """Engine's dtype flag: auto, float32, bfloat16 or float16."""
     adapters: list[DesiredAdapter] = Field(default_factory=list)
+    """Of several versions under one name, the bare name serves the first; the others are held for aliases."""
     aliases: dict[str, str] = Field(default_factory=dict)
     """Served name (version or base) by alias."""
 
@@ -123,9 +124,13 @@ class GuardRoutes(WireModel):
     base: str
     """Served name of the base model."""
     adapters: dict[str, str] = Field(default_factory=dict)
-    """Served version by bare adapter name; versions themselves pass as they are."""
+    """Served version by bare adapter name."""
     aliases: dict[str, str] = Field(default_factory=dict)
     """Served version, or base, by alias."""
+    versions: list[str] = Field(default_factory=list)
+    """Versions that clients may name themselves: loaded and probed."""
+    pending: list[str] = Field(default_factory=list)
+    """Names whose version this pod does not hold yet: answered with 503, so that the client tries another pod."""
 
 
 class GuardState(WireModel):
@@ -134,3 +139,5 @@ class GuardState(WireModel):
     boot: str
     """Random identity of the engine's process."""
     routes: GuardRoutes
+    in_flight: dict[str, int] = Field(default_factory=dict)
+    """Requests being answered now, by served name."""

@@ -36,9 +36,7 @@ def place(out: Path, record: Mapping[str, str], write: Callable[[Path], None]) -
             # Two Jobs may race for the same volume; both make the same folder.
             if _holds(out, record):
                 return False
-            raise SeedError(
-                f"{out}: cannot be put in place ({error}); name a new folder inside the volume"
-            ) from error
+            raise SeedError(f"{out}: cannot be put in place ({error}); name a new folder inside the volume") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return True

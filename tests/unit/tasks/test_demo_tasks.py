@@ -122,9 +122,7 @@ def test_command_writes_rows_and_harbor_tasks_and_can_run_again(tmp_path: Path) 
     assert {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()} == first
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["tasks", "train.jsonl"]
 
-    assert [
-        json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()
-    ] == training_rows(1, 30)
+    assert [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()] == training_rows(1, 30)
     folders = sorted((tmp_path / "tasks").iterdir())
     assert [folder.name for folder in folders] == sorted(task.name for task in benchmark_tasks(1, 15))
     for folder in folders:

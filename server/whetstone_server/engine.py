@@ -1,0 +1,118 @@
+"""The engine (vLLM behind our guard) as the sidecar sees it."""
+
+import json
+from typing import Any
+
+import aiohttp
+from pydantic import ValidationError
+from whetstone_api.pod_state import GUARD_PATH, GuardRoutes, GuardState
+from whetstone_api.vocabulary import TOKEN_HEADER
+
+from whetstone_server.settings import Settings
+
+QUICK = aiohttp.ClientTimeout(total=10)
+LOAD = aiohttp.ClientTimeout(total=600)
+PROBE = aiohttp.ClientTimeout(total=300)
+
+
+class EngineUnreachableError(Exception):
+    """The engine did not answer: it starts, is overloaded or has ended."""
+
+
+class EngineRefusedError(Exception):
+    """The engine answered with an error.
+
+    Args:
+        status: HTTP status.
+        message: The engine's words.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{message} (HTTP {status})")
+        self.status = status
+
+
+class Engine:
+    """Calls of the engine's API with the operator's token.
+
+    Every method raises `EngineUnreachableError` or `EngineRefusedError`.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, settings: Settings) -> None:
+        self._session = session
+        self._settings = settings
+
+    async def healthy(self) -> bool:
+        """Return whether `/health` answers 200."""
+        try:
+            await self._call("GET", "/health")
+        except EngineRefusedError:
+            return False
+        return True
+
+    async def guard(self) -> GuardState:
+        """Return what the guard holds."""
+        return _guard_state(await self._call("GET", GUARD_PATH))
+
+    async def set_routes(self, routes: GuardRoutes) -> GuardState:
+        """Give the guard new routes."""
+        return _guard_state(await self._call("PUT", GUARD_PATH, body=routes.model_dump(by_alias=True)))
+
+    async def adapters(self) -> dict[str, str]:
+        """Return the path of every adapter that the engine lists, by its name."""
+        answer = await self._call("GET", "/v1/models")
+        return {str(card["id"]): str(card.get("root") or "") for card in answer["data"] if card.get("parent")}
+
+    async def load(self, name: str, path: str) -> None:
+        """Load an adapter. Never in place: versions have names of their own."""
+        await self._call("POST", "/v1/load_lora_adapter", body={"lora_name": name, "lora_path": path}, limit=LOAD)
+
+    async def unload(self, name: str) -> None:
+        """Unload an adapter."""
+        await self._call("POST", "/v1/unload_lora_adapter", body={"lora_name": name})
+
+    async def tokenize(self, model: str, text: str) -> list[int]:
+        """Return the token ids of a text."""
+        answer = await self._call("POST", "/tokenize", body={"model": model, "prompt": text})
+        return [int(token) for token in answer["tokens"]]
+
+    async def prompt_logprobs(self, model: str, token_ids: list[int]) -> list[float]:
+        """Return the natural log-probability of each token but the first, given those before it."""
+        request = {"model": model, "prompt": token_ids, "prompt_logprobs": 0, "max_tokens": 1, "temperature": 0}
+        answer = await self._call("POST", "/v1/completions", body=request, limit=PROBE)
+        entries = answer["choices"][0]["prompt_logprobs"]
+        return [float(entry[str(token)]["logprob"]) for token, entry in zip(token_ids[1:], entries[1:], strict=True)]
+
+    async def _call(self, method: str, path: str, *, body: Any = None, limit: aiohttp.ClientTimeout = QUICK) -> Any:
+        try:
+            async with self._session.request(
+                method,
+                self._settings.engine_url + path,
+                json=body,
+                timeout=limit,
+                headers={TOKEN_HEADER: self._settings.token()},
+            ) as response:
+                if response.status >= 400:
+                    raise EngineRefusedError(response.status, _words(await response.text()))
+                if response.content_type == "application/json":
+                    return await response.json()
+                return await response.text()
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise EngineUnreachableError(f"{method} {path}: {error or type(error).__name__}") from error
+
+
+def _guard_state(answer: Any) -> GuardState:
+    try:
+        return GuardState.model_validate(answer)
+    except ValidationError as error:
+        raise EngineRefusedError(200, f"the guard's answer has another form ({error.error_count()} errors)") from error
+
+
+def _words(text: str) -> str:
+    """Return the sentence inside an error body of vLLM, or its first 500 characters."""
+    try:
+        body = json.loads(text)
+        error = body.get("error", body)
+        return str(error["message"])[:500]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return text[:500].strip() or "no message"

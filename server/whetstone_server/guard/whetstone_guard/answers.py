@@ -1,0 +1,153 @@
+"""The engine's answers on their way to the client: `model` as requested, a header for the version that answered."""
+
+import json
+from typing import Any
+
+from . import measures
+from .asgi import Headers, Message, Send, header, replace_headers
+from .routes import Routes
+
+ADAPTER_HEADER = b"x-whetstone-adapter"
+
+
+class Answer:
+    """A `send` that rewrites one answer.
+
+    JSON answers are held until they are whole; event streams pass event by event, untouched when there is nothing to
+    change.
+
+    Args:
+        send: The client's side.
+        requested: Name that the client used, or None.
+        served: Name that the engine knows.
+    """
+
+    def __init__(self, send: Send, *, requested: str | None, served: str) -> None:
+        self._send = send
+        self._served = served
+        self._rename = requested if requested not in (None, served) else None
+        self._needle = b'"model":' + json.dumps(served).encode()
+        self._replacement = b'"model":' + json.dumps(requested).encode()
+        self._start: Message | None = None
+        self._stream = False
+        self._held = bytearray()
+        self.status = 0
+        """Status of the answer; 0 before its start."""
+
+    async def __call__(self, message: Message) -> None:
+        """Take one ASGI message of the engine."""
+        if message["type"] == "http.response.start":
+            await self._begin(message)
+        elif message["type"] != "http.response.body":
+            await self._send(message)
+        elif self._start is not None:
+            await self._hold(message)
+        elif self._stream:
+            await self._send({**message, "body": self._events(message)})
+        else:
+            await self._send(message)
+
+    async def _begin(self, message: Message) -> None:
+        self.status = int(message["status"])
+        headers: Headers = [*message.get("headers", ()), (ADAPTER_HEADER, self._served.encode())]
+        start = {**message, "headers": headers}
+        kind = (header(headers, b"content-type") or b"").split(b";")[0].strip()
+        self._stream = kind == b"text/event-stream"
+        if kind == b"application/json" and self.status < 400:
+            self._start = start
+        else:
+            await self._send(start)
+
+    async def _hold(self, message: Message) -> None:
+        self._held += message.get("body", b"")
+        if message.get("more_body") or self._start is None:
+            return
+        body = self._document(bytes(self._held))
+        headers = replace_headers(self._start["headers"], content_length=str(len(body)).encode())
+        await self._send({**self._start, "headers": headers})
+        self._start = None
+        await self._send({"type": "http.response.body", "body": body})
+
+    def _document(self, body: bytes) -> bytes:
+        document = _parse(body)
+        if document is None:
+            return body
+        measures.count_usage(self._served, document.get("usage"))
+        if self._rename is None or "model" not in document:
+            return body
+        document["model"] = self._rename
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+    def _events(self, message: Message) -> bytes:
+        """Return the whole lines so far; a line may come in several messages."""
+        self._held += message.get("body", b"")
+        cut = len(self._held) if not message.get("more_body") else self._held.rfind(b"\n") + 1
+        lines, self._held = bytes(self._held[:cut]), self._held[cut:]
+        if self._rename is None and b'"usage"' not in lines:
+            return lines
+        return b"\n".join(self._event(line) for line in lines.split(b"\n"))
+
+    def _event(self, line: bytes) -> bytes:
+        if not line.startswith(b"data:"):
+            return line
+        if b'"usage":{' in line and (document := _parse(line[5:])) is not None:
+            measures.count_usage(self._served, document.get("usage"))
+        if self._rename is None:
+            return line
+        # Quotes inside JSON strings are escaped, so one unescaped occurrence is the key itself.
+        if line.count(self._needle) == 1:
+            return line.replace(self._needle, self._replacement)
+        document = _parse(line[5:])
+        if document is None or "model" not in document:
+            return line
+        document["model"] = self._rename
+        return b"data: " + json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(
+            "utf-8", "surrogatepass"
+        )
+
+
+class ModelList:
+    """A `send` that shows a client the names it may use, in place of the engine's own list."""
+
+    def __init__(self, send: Send, routes: Routes) -> None:
+        self._send = send
+        self._routes = routes
+        self._start: Message = {}
+        self._held = bytearray()
+
+    async def __call__(self, message: Message) -> None:
+        """Take one ASGI message of the engine."""
+        if message["type"] == "http.response.start":
+            self._start = message
+        elif message["type"] == "http.response.body":
+            self._held += message.get("body", b"")
+            if not message.get("more_body"):
+                body = self._rewrite(bytes(self._held))
+                headers = replace_headers(self._start.get("headers", ()), content_length=str(len(body)).encode())
+                await self._send({**self._start, "headers": headers})
+                await self._send({"type": "http.response.body", "body": body})
+        else:
+            await self._send(message)
+
+    def _rewrite(self, body: bytes) -> bytes:
+        document = _parse(body)
+        if document is None or not isinstance(document.get("data"), list):
+            return body
+        cards = {card["id"]: card for card in document["data"] if isinstance(card, dict) and "id" in card}
+        shown: list[dict[str, Any]] = []
+        for name, served in self._routes.names().items():
+            if served not in cards:
+                continue
+            card = dict(cards[served])
+            if name != served:
+                card |= {"id": name, "root": served, "parent": self._routes.base}
+            shown.append(card)
+        return json.dumps({**document, "data": shown}, separators=(",", ":")).encode()
+
+
+def _parse(body: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None

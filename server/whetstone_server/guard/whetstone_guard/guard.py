@@ -1,0 +1,130 @@
+"""The guard: an ASGI application around the engine's."""
+
+import hmac
+import json
+import os
+import secrets
+import time
+from collections import Counter
+from pathlib import Path
+
+from . import measures
+from .admission import HEALTH, INFERENCE, MODELS, read_request, route_of
+from .answers import Answer, ModelList
+from .asgi import App, Message, Receive, Refused, Scope, Send, header, read_body, replace_headers, send_json
+from .routes import Routes, parse_routes
+
+GUARD_PATH = "/whetstone/guard"
+TOKEN_HEADER = b"x-whetstone-token"
+TOKEN_FILE_VARIABLE = "WHETSTONE_TOKEN_FILE"  # noqa: S105 - a variable's name
+
+
+class Guard:
+    """Lets clients reach an allow-list of inference routes, and the holder of the token everything.
+
+    It starts closed. The sidecar opens it once the pod holds what it should, and tells it how names resolve.
+
+    Args:
+        app: The engine's application.
+        token_file: File of the token; by default the one that `WHETSTONE_TOKEN_FILE` names.
+    """
+
+    def __init__(self, app: App, token_file: str | Path | None = None) -> None:
+        self._app = app
+        self._token_file = Path(token_file or os.environ.get(TOKEN_FILE_VARIABLE, "/etc/whetstone/token/token"))
+        self._boot = secrets.token_hex(8)
+        self._routes = Routes()
+        self._in_flight: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, as ASGI asks."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            try:
+                await self._serve(scope, receive, send)
+            except Refused as refusal:
+                await refusal.answer(send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = header(scope["headers"], TOKEN_HEADER)
+        if given is not None:
+            self._authenticate(given)
+            if scope["path"] == GUARD_PATH:
+                await self._control(scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+            return
+        route = route_of(scope)
+        if route == HEALTH:
+            await self._app(scope, receive, send)
+        elif not self._routes.open:
+            raise Refused(503, "this replica is still starting; try again", code="starting", retry_after=5)
+        elif route == MODELS:
+            await self._app(scope, receive, ModelList(send, self._routes))
+        elif route in INFERENCE:
+            await self._infer(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _authenticate(self, given: bytes) -> None:
+        try:
+            token = self._token_file.read_bytes().strip()
+        except OSError:
+            token = b""
+        if not token or not hmac.compare_digest(given, token):
+            raise Refused(401, f"the header {TOKEN_HEADER.decode()} is not the operator's", code="invalid_token")
+
+    async def _control(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "PUT":
+            self._routes = parse_routes(await read_body(scope, receive))
+        elif scope["method"] != "GET":
+            raise Refused(405, f"{GUARD_PATH} takes GET and PUT", code="method_not_allowed")
+        busy = {name: count for name, count in self._in_flight.items() if count > 0}
+        await send_json(send, {"boot": self._boot, "routes": self._routes.to_wire(), "inFlight": busy})
+
+    async def _infer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.monotonic()
+        served: str | None = None
+        code = 500
+        try:
+            request = read_request(await read_body(scope, receive))
+            requested = request.get("model")
+            served = self._routes.resolve(requested)
+            answer = Answer(send, requested=requested, served=served)
+            self._in_flight[served] += 1
+            try:
+                body = json.dumps({**request, "model": served}).encode()
+                inner = {
+                    **scope,
+                    "headers": [
+                        (key, value)
+                        for key, value in replace_headers(scope["headers"], content_length=str(len(body)).encode())
+                        if key.lower() != b"transfer-encoding"
+                    ],
+                }
+                await self._app(inner, _replay(body, receive), answer)
+            finally:
+                self._in_flight[served] -= 1
+                code = answer.status or 499
+        except Refused as refusal:
+            code = refusal.status
+            raise
+        finally:
+            measures.count_request(served=served, code=code, seconds=time.monotonic() - started)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives the whole body first and then what the client does."""
+    given = False
+
+    async def replayed() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed

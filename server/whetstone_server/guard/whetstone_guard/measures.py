@@ -1,0 +1,38 @@
+"""Prometheus series of the guard, in the registry that the engine's `/metrics` shows."""
+
+from collections.abc import Mapping
+from typing import Any
+
+try:
+    from prometheus_client import Counter, Histogram
+except ImportError:
+    _REQUESTS = _SECONDS = _TOKENS = None
+else:
+    _REQUESTS = Counter("whetstone_requests", "Requests by what answered and status.", ["served", "code"])
+    _SECONDS = Histogram(
+        "whetstone_request_seconds",
+        "Time to the end of the answer.",
+        ["served"],
+        buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300),
+    )
+    _TOKENS = Counter("whetstone_tokens", "Tokens by what answered, where the answer says usage.", ["served", "kind"])
+
+OTHER = "other"
+"""Label of requests that no known model answered: names that clients make up must not become series."""
+
+
+def count_request(*, served: str | None, code: int, seconds: float) -> None:
+    """Count one ended request; `served` must be a name of the routes, or None."""
+    if _REQUESTS is not None and _SECONDS is not None:
+        _REQUESTS.labels(served or OTHER, str(code)).inc()
+        _SECONDS.labels(served or OTHER).observe(seconds)
+
+
+def count_usage(served: str, usage: Any) -> None:
+    """Count the tokens of an answer's `usage` object; anything else is ignored."""
+    if _TOKENS is None or not isinstance(usage, Mapping):
+        return
+    for kind in ("prompt", "completion"):
+        tokens = usage.get(f"{kind}_tokens")
+        if isinstance(tokens, int) and tokens > 0:
+            _TOKENS.labels(served, kind).inc(tokens)

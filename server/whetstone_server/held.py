@@ -1,0 +1,280 @@
+"""One adapter version as the sidecar holds it, and how it gets into the engine."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from whetstone_api.adapter_artifact import PROBE_FILE, Probe
+from whetstone_api.pod_state import AdapterState, BaseState, DesiredAdapter, DesiredState, Effect
+from whetstone_api.vocabulary import Reason
+from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.fingerprint import model_fingerprint
+from whetstone_artifacts.folders import fetch_adapter
+from whetstone_artifacts.preflight import check_adapter
+
+from whetstone_server import measures, probe
+from whetstone_server.engine import Engine, EngineRefusedError, EngineUnreachableError
+from whetstone_server.settings import Settings
+
+log = logging.getLogger(__name__)
+
+LONGEST_PAUSE_SECONDS = 300.0
+REST_OF_DIGEST = 16
+"""Hex digits that the folder's name adds to the eight in the served name."""
+
+
+@dataclass(kw_only=True)
+class Held:
+    """One wanted adapter version and where it stands in this pod."""
+
+    wanted: DesiredAdapter
+    loaded: bool = False
+    effect: Effect = Effect.PENDING
+    reason: str = ""
+    message: str = ""
+    load_seconds: float | None = None
+    probe_seconds: float | None = None
+    failed_signature: str | None = None
+    """What the source looked like when its content was refused: it is not tried again until that changes."""
+    attempts: int = 0
+    not_before: float = 0.0
+    """Monotonic time of the next attempt."""
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    @property
+    def decided(self) -> bool:
+        """Whether there is a verdict: it works, or it is known why not."""
+        return bool(self.reason) or (self.loaded and self.effect is not Effect.PENDING)
+
+    @property
+    def effective(self) -> bool:
+        """Whether requests may go to it."""
+        return self.loaded and self.effect.effective
+
+    @property
+    def needs_work(self) -> bool:
+        """Whether an attempt would change something."""
+        return not (self.loaded and self.effect is not Effect.PENDING)
+
+    def forget_engine(self) -> None:
+        """Drop what was true of an engine that is gone."""
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+        self.loaded = False
+        self.effect = Effect.PENDING
+        self.reason = self.message = ""
+        self.failed_signature = None
+        self.attempts = 0
+        self.not_before = 0.0
+
+    def state(self) -> AdapterState:
+        """Return what the operator sees."""
+        return AdapterState(
+            name=self.wanted.name,
+            served_name=self.wanted.served_name,
+            digest=self.wanted.digest,
+            loaded=self.loaded,
+            effect=self.effect,
+            reason=self.reason,
+            message=self.message,
+            load_seconds=self.load_seconds,
+            probe_seconds=self.probe_seconds,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseModel:
+    """What the sidecar knows of the base model from its folder; empty where it cannot be read."""
+
+    fingerprint: str | None
+    config: dict[str, Any]
+
+
+def read_base_model(folder: Path) -> BaseModel:
+    """Read a base model's identity. A folder that cannot be read is the engine's failure to report, not ours."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+        return BaseModel(fingerprint=model_fingerprint(folder), config=config if isinstance(config, dict) else {})
+    except (ArtifactError, OSError, ValueError) as error:
+        log.warning("base model at %s cannot be identified: %s", folder, error)
+        return BaseModel(fingerprint=None, config={})
+
+
+class Loader:
+    """Brings adapter versions into the engine: fetch, preflight, load, probe.
+
+    Args:
+        engine: The engine.
+        settings: Settings of the sidecar.
+        done: Called after every attempt.
+    """
+
+    def __init__(self, *, engine: Engine, settings: Settings, done: Callable[[], None]) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._done = done
+        self._one_at_a_time = asyncio.Lock()
+        self._models: dict[str, BaseModel] = {}
+        self._base_logprobs: dict[tuple[int, ...], list[float]] = {}
+        self.base = BaseState()
+        """Verdict on the base model of the current engine."""
+
+    def forget_engine(self) -> None:
+        """Drop what was measured on an engine that is gone."""
+        self._base_logprobs.clear()
+        self.base = BaseState()
+
+    def target(self, wanted: DesiredAdapter) -> Path:
+        """Return the folder that the engine loads a version from; it is never used for another content."""
+        digest = wanted.digest.removeprefix("sha256:")
+        return self._settings.adapters_dir / f"{wanted.served_name}-{digest[8 : 8 + REST_OF_DIGEST]}"
+
+    async def attempt(self, held: Held, desired: DesiredState) -> None:
+        """Try once to make a version effective; the outcome is in `held`. Never raises but for cancellation."""
+        try:
+            await self._bring(held, desired)
+        except ArtifactError as error:
+            held.failed_signature = await asyncio.to_thread(signature, Path(held.wanted.path))
+            self._failed(held, error.reason, error.message, pause=self._settings.timer_seconds)
+        except EngineRefusedError as error:
+            self._failed(held, Reason.LOAD_FAILED, f"the engine refused {held.wanted.served_name}: {error}")
+        except EngineUnreachableError as error:
+            log.info("%s is tried again: %s", held.wanted.served_name, error)
+            held.not_before = time.monotonic() + self._settings.busy_seconds
+        except OSError as error:
+            self._failed(held, Reason.LOAD_FAILED, f"{held.wanted.source} could not be copied: {error}")
+        except Exception as error:
+            log.exception("attempt on %s failed", held.wanted.served_name)
+            self._failed(held, Reason.INTERNAL_ERROR, f"unexpected {type(error).__name__}: {error}")
+        finally:
+            held.task = None
+            self._done()
+
+    async def _bring(self, held: Held, desired: DesiredState) -> None:
+        wanted, target = held.wanted, self.target(held.wanted)
+        source = Path(wanted.path)
+        if held.failed_signature is not None:
+            if await asyncio.to_thread(signature, source) == held.failed_signature:
+                held.not_before = time.monotonic() + self._settings.timer_seconds
+                return
+            held.failed_signature = None
+        model = await self._model(Path(desired.model_path))
+        await asyncio.to_thread(fetch_adapter, source, target, wanted.digest)
+        await asyncio.to_thread(
+            check_adapter,
+            target,
+            base_fingerprint=model.fingerprint,
+            max_rank=desired.max_rank,
+            model_config=model.config,
+        )
+        async with self._one_at_a_time:
+            await self._load(held, target)
+            started = time.monotonic()
+            verdict = await self._probe(held, desired, model)
+        held.probe_seconds = round(time.monotonic() - started, 3)
+        measures.PROBE_SECONDS.observe(held.probe_seconds)
+        held.effect, held.reason, held.message = verdict.effect, verdict.reason, verdict.message
+        held.attempts = 0
+
+    async def _load(self, held: Held, target: Path) -> None:
+        name = held.wanted.served_name
+        root = (await self._engine.adapters()).get(name)
+        if root != str(target):
+            if root is not None:
+                await self._engine.unload(name)
+            started = time.monotonic()
+            await self._engine.load(name, str(target))
+            held.load_seconds = round(time.monotonic() - started, 3)
+            measures.LOAD_SECONDS.observe(held.load_seconds)
+        held.loaded = True
+        held.reason = held.message = ""
+
+    async def _probe(self, held: Held, desired: DesiredState, model: BaseModel) -> probe.Verdict:
+        record = await asyncio.to_thread(read_probe, self.target(held.wanted))
+        try:
+            if record is None or not record.cases:
+                return await self._probe_foreign(held.wanted.served_name, desired.base_name)
+            return await self._probe_recorded(held.wanted.served_name, desired, record, model)
+        except EngineRefusedError as error:
+            if error.status != 400:
+                raise
+            return probe.Verdict(effect=Effect.UNKNOWN, message=f"the engine does not take the probe: {error}")
+
+    async def _probe_recorded(self, name: str, desired: DesiredState, record: Probe, model: BaseModel) -> probe.Verdict:
+        effects: list[float] = []
+        bases: list[float] = []
+        for case in record.cases:
+            base = (await self._base(desired.base_name, case.token_ids))[case.answer_start - 1 :]
+            adapter = (await self._engine.prompt_logprobs(name, case.token_ids))[case.answer_start - 1 :]
+            bases += base
+            effects += [with_adapter - without for with_adapter, without in zip(adapter, base, strict=True)]
+        dtype = probe.engine_dtype(desired.dtype, model.config)
+        if model.fingerprint == record.base_fingerprint and self.base.status != "False":
+            self.base = probe.judge_base(record, measured=bases, dtype=dtype)
+        return probe.judge_effect(record, measured=effects, dtype=dtype)
+
+    async def _probe_foreign(self, name: str, base_name: str) -> probe.Verdict:
+        tokens = await self._engine.tokenize(base_name, probe.FOREIGN_TEXT)
+        first = await self._engine.prompt_logprobs(base_name, tokens)
+        again = await self._engine.prompt_logprobs(base_name, tokens)
+        return probe.judge_foreign(first, again, await self._engine.prompt_logprobs(name, tokens))
+
+    async def _base(self, name: str, tokens: list[int]) -> list[float]:
+        """Measure the base once an engine: it does not change while the engine lives."""
+        key = tuple(tokens)
+        if key not in self._base_logprobs:
+            self._base_logprobs[key] = await self._engine.prompt_logprobs(name, tokens)
+        return self._base_logprobs[key]
+
+    async def _model(self, folder: Path) -> BaseModel:
+        key = str(folder)
+        if key not in self._models or self._models[key].fingerprint is None:
+            self._models[key] = await asyncio.to_thread(read_base_model, folder)
+        return self._models[key]
+
+    def _failed(self, held: Held, reason: str, message: str, *, pause: float | None = None) -> None:
+        held.attempts += 1
+        if pause is None:
+            pause = min(self._settings.retry_seconds * 2 ** min(held.attempts - 1, 10), LONGEST_PAUSE_SECONDS)
+        held.not_before = time.monotonic() + pause
+        if (held.reason, held.message) != (reason, message):
+            log.warning("adapter %s: %s: %s", held.wanted.served_name, reason, message)
+        held.reason, held.message = reason, message[:1000]
+
+
+def read_probe(folder: Path) -> Probe | None:
+    """Return the probe of an adapter, None without one.
+
+    Raises:
+        ArtifactError: `ADAPTER_INVALID` when the file is not a probe.
+    """
+    path = folder / PROBE_FILE
+    if not path.is_file():
+        return None
+    try:
+        record = Probe.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise ArtifactError(Reason.ADAPTER_INVALID, f"{path} is not a probe ({error.error_count()} errors)") from error
+    for index, case in enumerate(record.cases):
+        answer = len(case.token_ids) - case.answer_start
+        if not case.answer_start >= 1 or not 0 < answer == len(case.base_logprobs) == len(case.adapter_logprobs):
+            raise ArtifactError(
+                Reason.ADAPTER_INVALID, f"{path}: cases[{index}] does not hold one log-probability per answer token"
+            )
+    return record
+
+
+def signature(folder: Path) -> str:
+    """Return what tells one state of a source folder from another: names, sizes and times, not contents."""
+    try:
+        entries = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir())
+    except OSError as error:
+        return type(error).__name__
+    return json.dumps(entries)

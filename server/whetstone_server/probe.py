@@ -1,0 +1,159 @@
+"""The effect probe: does a loaded adapter change the engine's output as it changed the trainer's?
+
+Compared is, token by token of a recorded answer, the log-probability under adapter minus that under base, measured in
+one engine, with the same difference as recorded at training time. Differences cancel what both measurements share
+(kernels, attention backend), so the tolerances can be small.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from whetstone_api.adapter_artifact import Probe
+from whetstone_api.pod_state import BaseState, Effect
+from whetstone_api.vocabulary import Reason
+
+NOISE_FLOOR = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 8e-2}
+"""Least noise assumed per token, in nats. Trainer and engine use different kernels, and an engine under load batches
+differently: two equal measurements differed by up to 0.078 in bfloat16 (H100, 64 streams)."""
+EFFECT_OVER_NOISE = 10.0
+"""A recorded effect below this many times the noise cannot be told from none."""
+TOLERANCE_OVER_NOISE = 4.0
+"""Absolute part of the tolerance: each of the four measurements that enter a comparison brings the noise once."""
+RELATIVE_TOLERANCE = 0.1
+"""Relative part of the tolerance: rounding grows with the size of an effect."""
+FOREIGN_TEXT = (
+    "Question: How do I list all files in the current folder, with their sizes?\n"
+    "Answer: Run `ls -l -a`. The fifth column is the size in bytes."
+)
+"""Prompt for adapters that bring no probe; it mixes prose and a command."""
+FOREIGN_LEAST_CHANGE = 1e-6
+"""A change below this, in nats, is none, when the engine repeats itself exactly."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a probe found.
+
+    Args:
+        effect: The verdict.
+        message: Sentence with the figures.
+    """
+
+    effect: Effect
+    message: str
+
+    @property
+    def reason(self) -> str:
+        """The condition's reason; empty while nothing is wrong."""
+        names = {Effect.NO_EFFECT: Reason.NO_EFFECT, Effect.DIVERGENT: Reason.DIVERGENT}
+        return names.get(self.effect, "")
+
+
+def engine_dtype(flag: str, model_config: Mapping[str, Any]) -> str | None:
+    """Return the engine's precision, or None where it depends on the hardware.
+
+    Args:
+        flag: The engine's `--dtype`.
+        model_config: The model's `config.json`; `auto` follows it, except that vLLM halves float32 as the device likes.
+    """
+    if flag != "auto":
+        return flag
+    recorded = model_config.get("dtype") or model_config.get("torch_dtype")
+    return recorded if recorded in ("float16", "bfloat16") else None
+
+
+def recorded_effects(probe: Probe) -> list[float]:
+    """Return adapter minus base as recorded, for every answer token of every case."""
+    return [
+        adapter - base
+        for case in probe.cases
+        for adapter, base in zip(case.adapter_logprobs, case.base_logprobs, strict=True)
+    ]
+
+
+def judge_effect(probe: Probe, *, measured: Sequence[float], dtype: str | None) -> Verdict:
+    """Judge an adapter that brings a probe.
+
+    Args:
+        probe: What the trainer recorded.
+        measured: Adapter minus base in this engine, in the order of `recorded_effects`, nats.
+        dtype: The engine's precision, or None when it is not known.
+    """
+    recorded = recorded_effects(probe)
+    if dtype != probe.dtype:
+        return Verdict(
+            effect=Effect.UNKNOWN,
+            message=f"recorded in {probe.dtype}, the engine computes in {dtype or 'a precision of its own choice'}",
+        )
+    noise = max(probe.noise, NOISE_FLOOR.get(probe.dtype, max(NOISE_FLOOR.values())))
+    size = max((abs(value) for value in recorded), default=0.0)
+    if size < EFFECT_OVER_NOISE * noise:
+        return Verdict(
+            effect=Effect.UNKNOWN,
+            message=f"the recorded effect of {size:.3g} nats is under {EFFECT_OVER_NOISE:g} times the noise {noise:.3g}",
+        )
+    found = max(abs(value) for value in measured)
+    if found <= noise:
+        return Verdict(
+            effect=Effect.NO_EFFECT,
+            message=f"the output is the base model's: it changes by {found:.3g} nats, recorded were {size:.3g}",
+        )
+    worst, expected = max(
+        zip(measured, recorded, strict=True),
+        key=lambda pair: abs(pair[0] - pair[1]) - RELATIVE_TOLERANCE * abs(pair[1]),
+    )
+    figures = f"{len(recorded)} tokens, largest deviation {abs(worst - expected):.3g} nats of {expected:.3g} recorded"
+    if abs(worst - expected) > _tolerance(expected, noise):
+        return Verdict(effect=Effect.DIVERGENT, message=f"the output is not the one recorded at training: {figures}")
+    return Verdict(effect=Effect.VERIFIED, message=figures)
+
+
+def judge_foreign(first: Sequence[float], again: Sequence[float], adapter: Sequence[float]) -> Verdict:
+    """Judge an adapter without a probe: only whether it changes anything.
+
+    Args:
+        first: Log-probabilities under the base, nats.
+        again: The same, measured once more: their difference is the noise.
+        adapter: The same tokens under the adapter.
+    """
+    noise = max(abs(a - b) for a, b in zip(first, again, strict=True))
+    found = max(abs(a - b) for a, b in zip(adapter, first, strict=True))
+    if found > max(TOLERANCE_OVER_NOISE * noise, FOREIGN_LEAST_CHANGE):
+        return Verdict(
+            effect=Effect.CHANGED, message=f"the output changes by up to {found:.3g} nats; nothing was recorded"
+        )
+    return Verdict(
+        effect=Effect.NO_EFFECT,
+        message=f"the output is the base model's: it changes by {found:.3g} nats, two equal requests by {noise:.3g}",
+    )
+
+
+def judge_base(probe: Probe, *, measured: Sequence[float], dtype: str | None) -> BaseState:
+    """Judge the engine's base model by the base's part of a probe.
+
+    Args:
+        probe: A probe that was recorded on the same base model.
+        measured: The engine's log-probabilities of all answer tokens under the base, nats.
+        dtype: The engine's precision, or None when it is not known.
+    """
+    if dtype != probe.dtype:
+        return BaseState(message=f"the probe at hand was recorded in {probe.dtype}, not in the engine's precision")
+    noise = max(probe.noise, NOISE_FLOOR.get(probe.dtype, max(NOISE_FLOOR.values())))
+    recorded = [value for case in probe.cases for value in case.base_logprobs]
+    worst = max(
+        zip(measured, recorded, strict=True),
+        key=lambda pair: abs(pair[0] - pair[1]) - RELATIVE_TOLERANCE * abs(pair[1]),
+    )
+    figures = f"{worst[0]:.3g} measured, {worst[1]:.3g} recorded at the worst of {len(recorded)} tokens"
+    if abs(worst[0] - worst[1]) > _tolerance(worst[1], noise):
+        return BaseState(
+            status="False",
+            reason=Reason.DIVERGENT,
+            message=f"the engine computes another base model than the trainer: {figures}; try dtype Float32",
+        )
+    return BaseState(status="True", reason=Reason.VERIFIED, message=figures)
+
+
+def _tolerance(expected: float, noise: float) -> float:
+    return TOLERANCE_OVER_NOISE * noise + RELATIVE_TOLERANCE * abs(expected)

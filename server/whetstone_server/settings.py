@@ -1,0 +1,57 @@
+"""Settings of the sidecar, from its environment."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from whetstone_api.vocabulary import REPORT_TOKEN_PATH
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Where the sidecar finds what it works with.
+
+    Args:
+        engine_url: Address of the engine in the same pod, without a path.
+        desired_file: `DesiredState` as the mounted ConfigMap has it.
+        adapters_dir: Folder shared with the engine, for copies of adapters.
+        token_file: File of the operator's token.
+        report_url: The operator's endpoint for the server's reports; empty for none.
+        report_token_file: Projected token for those reports.
+        timer_seconds: Time between two comparisons with the engine while nothing happens.
+        busy_seconds: The same while the engine starts or requests drain.
+        drain_seconds: Longest wait for the last request of an adapter that is to go.
+        retry_seconds: First pause after a failed load; it doubles up to 300 s.
+    """
+
+    engine_url: str = "http://127.0.0.1:8000"
+    desired_file: Path = Path("/etc/whetstone/desired/desired.json")
+    adapters_dir: Path = Path("/adapters")
+    token_file: Path = Path("/etc/whetstone/token/token")
+    report_url: str = ""
+    report_token_file: Path = Path(REPORT_TOKEN_PATH)
+    timer_seconds: float = 5.0
+    busy_seconds: float = 0.5
+    drain_seconds: float = 30.0
+    retry_seconds: float = 5.0
+
+    def token(self) -> str:
+        """Return the operator's token, read anew each time; empty when the file is missing."""
+        try:
+            return self.token_file.read_text().strip()
+        except OSError:
+            return ""
+
+
+def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings that the environment names, defaults for the rest."""
+    env = os.environ if environment is None else environment
+    default = Settings()
+    return Settings(
+        engine_url=env.get("WHETSTONE_ENGINE_URL", default.engine_url).rstrip("/"),
+        desired_file=Path(env.get("WHETSTONE_DESIRED_FILE", default.desired_file)),
+        adapters_dir=Path(env.get("WHETSTONE_ADAPTERS_DIR", default.adapters_dir)),
+        token_file=Path(env.get("WHETSTONE_TOKEN_FILE", default.token_file)),
+        report_url=env.get("WHETSTONE_REPORT_URL", ""),
+    )

@@ -1,0 +1,240 @@
+"""The sidecar's loop: compare the engine with what the pod should hold, and act on the difference."""
+
+import asyncio
+import logging
+import shutil
+import time
+from pathlib import Path
+
+from pydantic import ValidationError
+from whetstone_api.pod_state import DesiredState, Effect, GuardRoutes, PodState
+from whetstone_api.reports import ProgressReport
+from whetstone_artifacts.reporting import Reporter
+
+from whetstone_server import measures
+from whetstone_server.engine import Engine, EngineRefusedError, EngineUnreachableError
+from whetstone_server.held import Held, Loader
+from whetstone_server.routing import plan_routes
+from whetstone_server.settings import Settings
+
+log = logging.getLogger(__name__)
+
+MISSES_ALLOWED = 2
+"""Health checks in a row that may go unanswered before the engine counts as unhealthy: a busy CPU misses one."""
+
+
+class Sidecar:
+    """Keeps one engine at its desired state.
+
+    No state of its own outlives it: a new sidecar goes on from the engine's list and the guard's routes.
+
+    Args:
+        engine: The engine of this pod.
+        settings: Settings.
+        reporter: Where changes are told; None for nowhere.
+    """
+
+    def __init__(self, *, engine: Engine, settings: Settings, reporter: Reporter | None = None) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._reporter = reporter
+        self._wake = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._pass = asyncio.Lock()
+        self._loader = Loader(engine=engine, settings=settings, done=self._wake.set)
+        self._desired: DesiredState | None = None
+        self._held: dict[str, Held] = {}
+        self._healthy = False
+        self._misses = 0
+        self._boot = ""
+        self._routes = GuardRoutes(open=False, base="")
+        self._leaving: dict[str, float] = {}
+        self._settled = False
+        self._told = ""
+
+    def state(self) -> PodState:
+        """Return what the pod holds, as of the last comparison with its engine."""
+        adapters = [held.state() for held in self._held.values()]
+        if not self._healthy:
+            adapters = [a.model_copy(update={"loaded": False, "effect": Effect.PENDING}) for a in adapters]
+        return PodState(
+            revision=self._desired.revision if self._desired else 0,
+            settled=self._settled and self._healthy,
+            engine_healthy=self._healthy,
+            open=self._healthy and self._routes.open,
+            engine_boot=self._boot,
+            base=self._loader.base,
+            adapters=adapters,
+            aliases=self._routes.aliases,
+        )
+
+    def set_desired(self, desired: DesiredState) -> bool:
+        """Take a newer desired state; return whether it was newer."""
+        if self._desired is not None and desired.revision <= self._desired.revision:
+            return False
+        self._desired = desired
+        self._settled = False
+        before, self._held = self._held, {}
+        for wanted in desired.adapters:
+            held = before.pop(wanted.served_name, None)
+            if held is None or (held.wanted.digest, held.wanted.path) != (wanted.digest, wanted.path):
+                if held is not None:
+                    held.forget_engine()
+                held = Held(wanted=wanted)
+            held.wanted = wanted
+            if held.reason:
+                held.not_before = 0.0
+                held.failed_signature = None
+            self._held[wanted.served_name] = held
+        for held in before.values():
+            if held.task is not None:
+                held.task.cancel()
+        self._wake.set()
+        return True
+
+    async def wait_settled(self, seconds: float) -> None:
+        """Wait until the state is settled, at most so long."""
+        try:
+            async with asyncio.timeout(seconds), self._changed:
+                await self._changed.wait_for(lambda: self.state().settled)
+        except TimeoutError:
+            pass
+
+    async def run(self) -> None:
+        """Compare for ever: at once when woken, else on the timer."""
+        while True:
+            self._wake.clear()
+            try:
+                await self.compare()
+            except Exception:
+                log.exception("comparison failed; it is repeated")
+            busy = not self._healthy or self._leaving or not self._settled
+            try:
+                async with asyncio.timeout(self._settings.busy_seconds if busy else self._settings.timer_seconds):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def compare(self) -> None:
+        """Compare once. Loads and probes run in tasks of their own, so one slow adapter delays nothing else."""
+        async with self._pass:
+            self._read_desired_file()
+            try:
+                if await self._is_healthy() and self._desired is not None:
+                    await self._compare(self._desired)
+            except (EngineUnreachableError, EngineRefusedError) as error:
+                log.info("the engine does not answer: %s", error)
+                self._settled = False
+            await self._tell()
+
+    async def stop(self) -> None:
+        """Cancel the attempts that are under way."""
+        tasks = [held.task for held in self._held.values() if held.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _compare(self, desired: DesiredState) -> None:
+        guard = await self._engine.guard()
+        if guard.boot != self._boot:
+            log.info("engine process %s, before it %s", guard.boot, self._boot or "none")
+            self._boot = guard.boot
+            self._leaving.clear()
+            self._loader.forget_engine()
+            measures.ENGINE_BOOTS.inc()
+            for held in self._held.values():
+                held.forget_engine()
+        listed = await self._engine.adapters()
+        for held in self._held.values():
+            self._observe(held, listed, desired)
+        routes = plan_routes(
+            desired,
+            before=guard.routes,
+            listed=listed,
+            effective={name for name, held in self._held.items() if held.effective},
+            rejected={name for name, held in self._held.items() if held.decided and not held.effective},
+            opened=guard.routes.open or self._may_open(),
+        )
+        if routes != guard.routes:
+            guard = await self._engine.set_routes(routes)
+        self._routes = guard.routes
+        await self._unload(listed, keep={*self._held, *routes.versions}, in_flight=guard.in_flight)
+        # A change that came in during this comparison wakes the next one, which decides.
+        self._settled = (
+            desired is self._desired and not self._leaving and all(held.decided for held in self._held.values())
+        )
+
+    def _observe(self, held: Held, listed: dict[str, str], desired: DesiredState) -> None:
+        """Take the engine's list as the truth about one adapter, and start an attempt where one is due."""
+        if held.task is not None:
+            return
+        target = str(self._loader.target(held.wanted))
+        if held.loaded and listed.get(held.wanted.served_name) != target:
+            log.warning("the engine no longer lists %s; it is loaded again", held.wanted.served_name)
+            held.forget_engine()
+        if held.needs_work and time.monotonic() >= held.not_before:
+            held.task = asyncio.create_task(self._loader.attempt(held, desired))
+
+    def _may_open(self) -> bool:
+        return all(held.effective if held.wanted.required else held.decided for held in self._held.values())
+
+    async def _unload(self, listed: dict[str, str], *, keep: set[str], in_flight: dict[str, int]) -> None:
+        """Unload what is neither wanted nor routed, once its last request has its answer."""
+        now = time.monotonic()
+        self._leaving = {
+            name: self._leaving.get(name, now + self._settings.drain_seconds) for name in listed if name not in keep
+        }
+        for name, deadline in list(self._leaving.items()):
+            if in_flight.get(name, 0) and now < deadline:
+                continue
+            await self._engine.unload(name)
+            log.info("unloaded %s", name)
+            del self._leaving[name]
+            folder = Path(listed[name])
+            if folder.parent == self._settings.adapters_dir:
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    async def _is_healthy(self) -> bool:
+        try:
+            self._healthy = await self._engine.healthy()
+            self._misses = 0
+        except EngineUnreachableError:
+            self._misses += 1
+            if self._misses > MISSES_ALLOWED:
+                self._healthy = False
+            return False
+        return self._healthy
+
+    def _read_desired_file(self) -> None:
+        """Take what the mounted ConfigMap says; the kubelet renews it while the operator is down, too."""
+        path = self._settings.desired_file
+        try:
+            desired = DesiredState.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return
+        except (OSError, ValidationError) as error:
+            log.warning("%s cannot be read: %s", path, error)
+            return
+        if self.set_desired(desired):
+            log.info("desired state %d of %s", desired.revision, path)
+
+    async def _tell(self) -> None:
+        state = self.state()
+        standings = [_standing(held) for held in self._held.values()]
+        for standing in ("effective", "failed", "loading"):
+            measures.ADAPTERS.labels(standing).set(standings.count(standing) if self._healthy else 0)
+        measures.ENGINE_HEALTHY.set(state.engine_healthy)
+        measures.GUARD_OPEN.set(state.open)
+        async with self._changed:
+            self._changed.notify_all()
+        text = state.to_json()
+        if text != self._told:
+            self._told = text
+            if self._reporter is not None:
+                self._reporter.send(ProgressReport(phase="Changed"))
+
+
+def _standing(held: Held) -> str:
+    if held.effective:
+        return "effective"
+    return "failed" if held.decided else "loading"

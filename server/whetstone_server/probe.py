@@ -91,7 +91,7 @@ def judge_effect(probe: Probe, *, measured: Sequence[float], dtype: str | None) 
     if size < EFFECT_OVER_NOISE * noise:
         return Verdict(
             effect=Effect.UNKNOWN,
-            message=f"the recorded effect of {size:.3g} nats is under {EFFECT_OVER_NOISE:g} times the noise {noise:.3g}",
+            message=f"the recorded effect of {size:.3g} nats is below {EFFECT_OVER_NOISE:g} x the noise {noise:.3g}",
         )
     found = max(abs(value) for value in measured)
     if found <= noise:

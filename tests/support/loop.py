@@ -24,9 +24,10 @@ class Seeded:
     kube: Kube
     namespace: str
 
-    def apply(self, kind: str, name: str, spec: dict[str, Any]) -> None:
+    def apply(self, kind: str, name: str, spec: dict[str, Any], *, labels: dict[str, str] | None = None) -> None:
         """Apply an object of ours."""
-        obj = {"apiVersion": WHETSTONE, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        metadata = {"name": name, "labels": labels or {}}
+        obj = {"apiVersion": WHETSTONE, "kind": kind, "metadata": metadata, "spec": spec}
         self.kube.apply(obj, namespace=self.namespace)
 
     def get(self, kind: str, name: str) -> dict[str, Any]:

@@ -28,6 +28,7 @@ KINDS = ("ModelServer", "LoRATrainingJob", "BenchmarkRun")
 LOOP_SECONDS = 2400.0
 SEED_SECONDS = 900.0
 ALIAS_SECONDS = 120.0
+TABLE_WIDTH = 120
 DELETE_SECONDS = 300.0
 QUESTION = "Create a file named hello.txt that holds the word whetstone."
 
@@ -61,10 +62,11 @@ def run_demo(*, small: bool = False, namespace: str = "whetstone-demo") -> int:
         say(f"failed: {error}")
         diagnose(kube, namespace)
         return 1
-    if summary["comparison"]["verdict"] != "Better":
-        say(f"The adapter is not better: the verdict is {summary['comparison']['verdict']}.")
-        return 1
-    return 0
+    verdict = summary["comparison"]["verdict"]
+    if verdict != "Better":
+        say(f"The adapter is not shown to be better: the verdict is {verdict}.")
+    # The small loop trains too little to promise a score.
+    return 0 if small or verdict == "Better" else 1
 
 
 class Demo:
@@ -211,7 +213,8 @@ def _tell(summary: dict[str, Any]) -> None:
     path = BUILD / "demo" / "summary.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(summary, indent=2) + "\n")
-    print_table(summary, Console())
+    console = Console()
+    print_table(summary, console if console.is_terminal else Console(width=TABLE_WIDTH))
     say(f"The same in {path.relative_to(CHECKOUT)}")
 
 

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Parse the command line and write the data."""
     parser = argparse.ArgumentParser(prog="python -m whetstone_dev.tasks", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
-    parser.add_argument("--train-rows", type=_positive, default=240, help="training rows (default %(default)s)")
+    parser.add_argument("--train-rows", type=_positive, default=360, help="training rows (default %(default)s)")
     parser.add_argument("--benchmark-tasks", type=_positive, default=20, help="tasks (default %(default)s)")
     parser.add_argument("--image", required=True, help="container image that the benchmark tasks run in")
     parser.add_argument("--seed", type=int, default=1, help="same seed, same data (default %(default)s)")

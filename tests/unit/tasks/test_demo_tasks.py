@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from whetstone_dev.tasks import (
     FAMILIES,
     FINISHED,
@@ -134,3 +135,11 @@ def test_command_writes_rows_and_harbor_tasks_and_can_run_again(tmp_path: Path) 
         for script in ("tests/test.sh", "solution/solve.sh"):
             assert subprocess.run(["bash", "-n", folder / script]).returncode == 0
             assert (folder / script).stat().st_mode & 0o111
+
+
+def test_examples_send_the_system_message_of_the_training_rows() -> None:
+    manifests = Path(__file__).parents[3] / "examples" / "loop" / "benchmarks.yaml"
+    runs = [run for run in yaml.safe_load_all(manifests.read_text()) if run and run["kind"] == "BenchmarkRun"]
+    assert len(runs) == 2
+    for run in runs:
+        assert run["spec"]["agent"]["parameters"]["systemPrompt"] == SYSTEM_PROMPT, run["metadata"]["name"]

@@ -77,6 +77,11 @@ class Cluster:
         return Node(name=self.name, index=0, ranges=self.ranges, plane=self.plane, folder=self.folder)
 
     @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig in this checkout; only the default cluster's has the plain name."""
+        return BUILD / ("kubeconfig" if self.name == DEFAULT else f"kubeconfig-{self.name}")
+
+    @property
     def registry(self) -> str:
         """`host:port` of the registry, as the host reaches it."""
         return f"{self.ranges.node()}:{REGISTRY_PORT}"
@@ -105,7 +110,7 @@ class Cluster:
                     self._remove()
                     self._start()
             self._write_kubeconfig()
-        say(f"node {self.name} is ready; export KUBECONFIG={BUILD / 'kubeconfig'}")
+        say(f"node {self.name} is ready; export KUBECONFIG={self.kubeconfig}")
 
     def down(self) -> None:
         """Stop everything and remove all that the cluster made, but for caches."""
@@ -113,6 +118,7 @@ class Cluster:
             if self.folder.exists() or network.exists(self.name):
                 with stage(f"Stopping cluster {self.name}"):
                     self._remove()
+            self.kubeconfig.unlink(missing_ok=True)
 
     def leftovers(self) -> list[str]:
         """What is still there of a cluster that was taken down; empty when `down` did its work."""
@@ -212,9 +218,8 @@ class Cluster:
 
     def _write_kubeconfig(self) -> None:
         BUILD.mkdir(exist_ok=True)
-        target = BUILD / "kubeconfig"
-        target.write_text(self.plane.kubeconfig.read_text())
-        target.chmod(0o600)
+        self.kubeconfig.write_text(self.plane.kubeconfig.read_text())
+        self.kubeconfig.chmod(0o600)
 
     def _remove(self) -> None:
         known = (self.folder / "site.json").exists()

@@ -57,6 +57,11 @@ class Node:
         return cache_folder() / "containerd" / self.name
 
     @property
+    def logs(self) -> Path:
+        """The pods' logs. A kubelet deletes logs of pods it does not know, so clusters must not share a folder."""
+        return self.folder / "pod-logs"
+
+    @property
     def address(self) -> str:
         """The node's address."""
         return self.ranges.node(self.index)
@@ -111,6 +116,9 @@ class Node:
             self._purge_containers()
         self._processes.stop("containerd", grace=10)
         end(self._shims(), grace=2)
+        for link in Path("/var/log/containers").glob("*.log"):
+            if link.is_symlink() and self.logs in link.readlink().parents:
+                link.unlink()
         mounts.remove(self.folder)
         mounts.remove(self.image_store)
 
@@ -234,6 +242,7 @@ state = "{self.folder / "run" / "containerd"}"
             "evictionHard": {"nodefs.available": "1%", "memory.available": "100Mi", "imagefs.available": "1%"},
             "imageGCHighThresholdPercent": 100,
             "maxPods": 250,
+            "podLogsDir": str(self.logs),
             "podPidsLimit": 4096,
             "registryPullQPS": 0,
             "serializeImagePulls": False,

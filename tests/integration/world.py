@@ -104,10 +104,10 @@ class World:
         return str(answer["status"]["token"])
 
     def get(self, kind: str, name: str) -> Object:
-        """Return an object that must exist."""
+        """Return an object that must exist; its status is empty until the operator has written one."""
         obj = self.api.get(kind, name, namespace=self.namespace)
         assert obj is not None, f"{kind} {name} does not exist"
-        return obj
+        return {"status": {}, **obj}
 
     def condition(self, kind: str, name: str, condition: str) -> Object | None:
         """Return a condition of an object; None when it is absent."""

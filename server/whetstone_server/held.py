@@ -154,7 +154,9 @@ class Loader:
             log.exception("attempt on %s failed", held.wanted.served_name)
             self._failed(held, Reason.INTERNAL_ERROR, f"unexpected {type(error).__name__}: {error}")
         finally:
-            held.task = None
+            # A cancelled attempt may end after its successor has started.
+            if held.task is asyncio.current_task():
+                held.task = None
             self._done()
 
     async def _bring(self, held: Held, desired: DesiredState) -> None:

@@ -5,6 +5,7 @@ one engine, with the same difference as recorded at training time. Differences c
 (kernels, attention backend), so the tolerances can be small.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +82,8 @@ def judge_effect(probe: Probe, *, measured: Sequence[float], dtype: str | None) 
         dtype: The engine's precision, or None when it is not known.
     """
     recorded = recorded_effects(probe)
+    if not all(map(math.isfinite, measured)):
+        return Verdict(effect=Effect.DIVERGENT, message="the engine gives log-probabilities that are not finite")
     if dtype != probe.dtype:
         return Verdict(
             effect=Effect.UNKNOWN,
@@ -137,6 +140,10 @@ def judge_base(probe: Probe, *, measured: Sequence[float], dtype: str | None) ->
         measured: The engine's log-probabilities of all answer tokens under the base, nats.
         dtype: The engine's precision, or None when it is not known.
     """
+    if not all(map(math.isfinite, measured)):
+        return BaseState(
+            status="False", reason=Reason.DIVERGENT, message="the base gives log-probabilities that are not finite"
+        )
     if dtype != probe.dtype:
         return BaseState(message=f"the probe at hand was recorded in {probe.dtype}, not in the engine's precision")
     noise = max(probe.noise, NOISE_FLOOR.get(probe.dtype, max(NOISE_FLOOR.values())))

@@ -147,6 +147,8 @@ class Sidecar:
         listed = await self._engine.adapters()
         for held in self._held.values():
             self._observe(held, listed, desired)
+        # Verdicts that come in from here on are not in these routes; they wake the next comparison.
+        decided = all(held.decided for held in self._held.values())
         routes = plan_routes(
             desired,
             before=guard.routes,
@@ -159,10 +161,7 @@ class Sidecar:
             guard = await self._engine.set_routes(routes)
         self._routes = guard.routes
         await self._unload(listed, keep={*self._held, *routes.versions}, in_flight=guard.in_flight)
-        # A change that came in during this comparison wakes the next one, which decides.
-        self._settled = (
-            desired is self._desired and not self._leaving and all(held.decided for held in self._held.values())
-        )
+        self._settled = decided and desired is self._desired and not self._leaving
 
     def _observe(self, held: Held, listed: dict[str, str], desired: DesiredState) -> None:
         """Take the engine's list as the truth about one adapter, and start an attempt where one is due."""

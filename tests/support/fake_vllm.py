@@ -1,0 +1,201 @@
+"""A small stand-in for vLLM's adapter protocol, behind the real guard.
+
+Status codes and messages are those of vLLM 0.32; a contract test on the cluster keeps them true. Log-probabilities are
+a fixed function of model and tokens, so that probes can be recorded without an engine.
+"""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from whetstone_api.adapter_artifact import CONFIG_FILE, Probe, ProbeCase
+from whetstone_server.guard.whetstone_guard import Guard
+from whetstone_server.guard.whetstone_guard.asgi import Receive, Scope, Send, read_body, send_json
+
+BASE = "tiny"
+TOKENS = [5, 11, 7, 2, 9, 4, 13, 8]
+ANSWER_START = 4
+
+
+def base_logprob(token: int, index: int) -> float:
+    """Return the fake base model's log-probability of a token at an index."""
+    return -0.1 - ((token * 7 + index * 3) % 10) / 5
+
+
+def effect_of(folder: Path) -> float:
+    """Return by how many nats an adapter raises each token: its alpha in hundredths."""
+    return float(json.loads((folder / CONFIG_FILE).read_text())["lora_alpha"]) / 100
+
+
+def record_probe(*, effect: float, fingerprint: str = "sha256:base", dtype: str = "float32") -> Probe:
+    """Return the probe that a trainer would record for an adapter of that effect."""
+    base = [base_logprob(token, index) for index, token in enumerate(TOKENS)][ANSWER_START:]
+    case = ProbeCase(
+        token_ids=TOKENS,
+        answer_start=ANSWER_START,
+        base_logprobs=base,
+        adapter_logprobs=[value + effect for value in base],
+    )
+    return Probe(base_fingerprint=fingerprint, dtype=dtype, noise=1e-5, cases=[case])
+
+
+class FakeVllm:
+    """An engine whose faults a test can choose.
+
+    Args:
+        token_file: File of the operator's token, for the guard.
+    """
+
+    def __init__(self, token_file: Path) -> None:
+        self._token_file = token_file
+        self.adapters: dict[str, str] = {}
+        self.healthy = True
+        self.base_shift = 0.0
+        """Added to the base's log-probabilities: another base model."""
+        self.without_effect: set[str] = set()
+        """Adapters that are listed and silently do nothing."""
+        self.refuse_loads: dict[str, tuple[int, str]] = {}
+        """Answer to a load, by adapter."""
+        self.calls: list[tuple[str, str, dict[str, Any]]] = []
+        """Method, path and body of every request that reached the engine."""
+        self.hold_answers = asyncio.Event()
+        self.hold_answers.set()
+        self.loads_go_on = asyncio.Event()
+        self.loads_go_on.set()
+        self.stream_chunks = 3
+        self.port = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Become a new process: adapters are forgotten, the guard is closed and has another boot identity."""
+        self.adapters.clear()
+        self.guard = Guard(self._app, self._token_file)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection through the current guard."""
+        await self.guard(scope, receive, send)
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[str]:
+        """Serve on a free port of this machine; give the address."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port = listener.getsockname()[1]
+        config = uvicorn.Config(self, lifespan="off", log_level="warning", access_log=False)
+        server = uvicorn.Server(config)
+        # The listening socket takes connections at once; the server answers them when it has started.
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield f"http://127.0.0.1:{self.port}"
+        finally:
+            self.hold_answers.set()
+            self.loads_go_on.set()
+            server.should_exit = True
+            await task
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method, path = scope["method"], scope["path"]
+        raw = await read_body(scope, receive)
+        body = json.loads(raw) if raw else {}
+        self.calls.append((method, path, body))
+        routes = {
+            ("GET", "/health"): self._health,
+            ("GET", "/v1/models"): self._models,
+            ("POST", "/v1/load_lora_adapter"): self._load,
+            ("POST", "/v1/unload_lora_adapter"): self._unload,
+            ("POST", "/v1/completions"): self._complete,
+            ("POST", "/v1/chat/completions"): self._complete,
+            ("POST", "/tokenize"): self._tokenize,
+        }
+        handler = routes.get((method, path))
+        if handler is None:
+            await send_json(send, {"detail": "Not Found"}, status=404)
+        else:
+            await handler(body, send)
+
+    async def _health(self, body: dict[str, Any], send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200 if self.healthy else 503, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _models(self, body: dict[str, Any], send: Send) -> None:
+        cards = [{"id": BASE, "object": "model", "root": "/models/tiny", "parent": None}]
+        cards += [{"id": name, "object": "model", "root": root, "parent": BASE} for name, root in self.adapters.items()]
+        await send_json(send, {"object": "list", "data": cards})
+
+    async def _load(self, body: dict[str, Any], send: Send) -> None:
+        await self.loads_go_on.wait()
+        name, path = body["lora_name"], body["lora_path"]
+        if name in self.refuse_loads:
+            status, message = self.refuse_loads[name]
+            await _error(send, status, message)
+        elif name in self.adapters:
+            await _error(send, 400, f"The lora adapter '{name}' has already been loaded. If you want to load ...")
+        elif not (Path(path) / CONFIG_FILE).is_file():
+            await _error(send, 404, f"Loading lora {name} failed: No adapter found for {path}")
+        else:
+            self.adapters[name] = path
+            await _text(send, f"Success: LoRA adapter '{name}' added successfully.")
+
+    async def _unload(self, body: dict[str, Any], send: Send) -> None:
+        name = body["lora_name"]
+        if self.adapters.pop(name, None) is None:
+            await _error(send, 404, f"The lora adapter '{name}' cannot be found.")
+        else:
+            await _text(send, f"Success: LoRA adapter '{name}' removed successfully.")
+
+    async def _tokenize(self, body: dict[str, Any], send: Send) -> None:
+        tokens = [ord(letter) % 50 for letter in body["prompt"]]
+        await send_json(send, {"tokens": tokens, "count": len(tokens), "max_model_len": 2048})
+
+    def _shift(self, model: str) -> float:
+        if model == BASE or model in self.without_effect:
+            return self.base_shift
+        return self.base_shift + effect_of(Path(self.adapters[model]))
+
+    async def _complete(self, body: dict[str, Any], send: Send) -> None:
+        model = body["model"]
+        if model != BASE and model not in self.adapters:
+            await _error(send, 404, f"The model `{model}` does not exist.")
+            return
+        await self.hold_answers.wait()
+        answer: dict[str, Any] = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": model}
+        choice: dict[str, Any] = {"index": 0, "text": f"from {model}", "finish_reason": "length"}
+        if body.get("prompt_logprobs") is not None:
+            shift = self._shift(model)
+            choice["prompt_logprobs"] = [
+                None if index == 0 else {str(token): {"logprob": base_logprob(token, index) + shift, "rank": 1}}
+                for index, token in enumerate(body["prompt"])
+            ]
+        usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+        if body.get("stream"):
+            await _stream(send, {**answer, "choices": [choice]}, usage=usage, chunks=self.stream_chunks)
+        else:
+            await send_json(send, {**answer, "choices": [choice], "usage": usage})
+
+
+async def _text(send: Send, text: str) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.body", "body": text.encode()})
+
+
+async def _error(send: Send, status: int, message: str) -> None:
+    await send_json(
+        send, {"error": {"message": message, "type": "Error", "param": None, "code": status}}, status=status
+    )
+
+
+async def _stream(send: Send, event: dict[str, Any], *, usage: dict[str, int], chunks: int) -> None:
+    """Send server-sent events cut at places that fit no line."""
+    events = [event, event, {**event, "choices": [], "usage": usage}]
+    lines = "".join(f"data: {json.dumps(e, separators=(',', ':'))}\n\n" for e in events) + "data: [DONE]\n\n"
+    data = lines.encode()
+    size = max(1, len(data) // chunks)
+    headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    for start in range(0, len(data), size):
+        await send({"type": "http.response.body", "body": data[start : start + size], "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

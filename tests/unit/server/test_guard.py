@@ -1,0 +1,285 @@
+"""The guard as clients see it: closed at first, an allow-list, names resolved, answers named."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client import REGISTRY
+from support.adapters import make_adapter
+from support.fake_vllm import BASE, FakeVllm
+from whetstone_api.pod_state import GUARD_PATH, GuardRoutes, GuardState
+from whetstone_api.vocabulary import ADAPTER_HEADER, TOKEN_HEADER
+from whetstone_server.guard.whetstone_guard import asgi, guard
+from whetstone_server.guard.whetstone_guard.answers import ADAPTER_HEADER as GUARD_ADAPTER_HEADER
+from whetstone_server.install import install_guard
+
+TOKEN = {TOKEN_HEADER: "s3cret"}
+VERSION = "sql--0123abcd"
+ROUTES = GuardRoutes(
+    open=True, base=BASE, adapters={"sql": VERSION}, aliases={"prod": VERSION}, versions=[VERSION], pending=["soon"]
+)
+
+
+class Client:
+    """Talks to the guarded engine."""
+
+    def __init__(self, engine: FakeVllm, url: str, session: aiohttp.ClientSession) -> None:
+        self.engine, self.url, self.session = engine, url, session
+
+    async def route(self, routes: GuardRoutes = ROUTES) -> GuardState:
+        body = routes.model_dump(by_alias=True)
+        async with self.session.put(self.url + GUARD_PATH, json=body, headers=TOKEN) as response:
+            assert response.status == 200
+            return GuardState.model_validate(await response.json())
+
+    async def call(self, method: str, path: str, **options: Any) -> tuple[int, Any, aiohttp.ClientResponse]:
+        async with self.session.request(method, self.url + path, **options) as response:
+            text = await response.text()
+            return response.status, json.loads(text) if text.startswith("{") else text, response
+
+
+@pytest.fixture
+async def client(tmp_path: Path, token_file: Path) -> AsyncIterator[Client]:
+    engine = FakeVllm(token_file)
+    make_adapter(tmp_path / "sql")
+    engine.adapters[VERSION] = str(tmp_path / "sql")
+    async with engine.served() as url, aiohttp.ClientSession() as session:
+        yield Client(engine, url, session)
+
+
+async def test_starts_closed_but_for_the_kubelet(client: Client) -> None:
+    status, body, response = await client.call("POST", "/v1/chat/completions", json={"model": BASE})
+    assert (status, body["error"]["code"]) == (503, "starting")
+    assert response.headers["retry-after"] == "5"
+    assert (await client.call("GET", "/v1/models"))[0] == 503
+    assert (await client.call("GET", "/health"))[0] == 200
+
+
+async def test_administration_needs_the_token(client: Client) -> None:
+    await client.route()
+    load = {"lora_name": "x", "lora_path": client.engine.adapters[VERSION]}
+    assert (await client.call("POST", "/v1/load_lora_adapter", json=load))[0] == 403
+    assert (await client.call("POST", "/v1/load_lora_adapter", json=load, headers={TOKEN_HEADER: "no"}))[0] == 401
+    assert "x" not in client.engine.adapters
+    assert (await client.call("POST", "/v1/load_lora_adapter", json=load, headers=TOKEN))[0] == 200
+    assert "x" in client.engine.adapters
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_guard_itself_needs_the_token(client: Client, method: str) -> None:
+    assert (await client.call(method, GUARD_PATH, json=ROUTES.model_dump()))[0] == 403
+
+
+async def raw_request(port: int, target: str, method: str = "POST") -> int:
+    """Send a request line as it is, without a client library that tidies paths."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(
+        f"{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Type: application/json\r\n"
+        "Connection: close\r\n\r\n{}".encode()
+    )
+    status = int((await reader.readline()).split()[1])
+    writer.close()
+    return status
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/adapters",
+        "/invocations",
+        "/docs",
+        "/openapi.json",
+        "/ping",
+        "//v1/completions",
+        "/v1//completions",
+        "/v1/completions/",
+        "/v1/%63ompletions",
+        "/v1/completions%2f..%2fload_lora_adapter",
+        "/v1/../v1/load_lora_adapter",
+        "/V1/completions",
+        "/v1/load_lora_adapter?x=/v1/completions",
+        "/v1/completions;x",
+        "/v1/completions%00",
+        "/whetstone/guard",
+    ],
+)
+async def test_everything_off_the_list_is_refused_and_never_reaches_the_engine(client: Client, target: str) -> None:
+    await client.route()
+    assert await raw_request(client.engine.port, target) == 403
+    assert client.engine.calls == []
+
+
+async def test_a_wrong_method_is_off_the_list(client: Client) -> None:
+    await client.route()
+    assert (await client.call("DELETE", "/v1/models"))[0] == 403
+    assert (await client.call("GET", "/v1/completions"))[0] == 403
+
+
+async def test_websockets_are_refused(client: Client) -> None:
+    await client.route()
+    with pytest.raises(aiohttp.WSServerHandshakeError):
+        await client.session.ws_connect(client.url + "/v1/realtime")
+
+
+@pytest.mark.parametrize(
+    ("asked", "served"), [(BASE, BASE), ("sql", VERSION), ("prod", VERSION), (VERSION, VERSION), (None, BASE)]
+)
+async def test_names_resolve_and_the_answer_tells_who_answered(client: Client, asked: str | None, served: str) -> None:
+    await client.route()
+    request = {"prompt": "x"} | ({} if asked is None else {"model": asked})
+    status, body, response = await client.call("POST", "/v1/completions", json=request)
+    assert status == 200
+    assert response.headers[ADAPTER_HEADER] == served
+    assert body["choices"][0]["text"] == f"from {served}"
+    assert body["model"] == (asked or BASE)
+
+
+@pytest.mark.parametrize("chunks", [1, 3, 7, 50, 400])
+async def test_streams_carry_the_requested_name_however_they_are_cut(client: Client, chunks: int) -> None:
+    await client.route()
+    client.engine.stream_chunks = chunks
+    request = {"model": "prod", "prompt": "x", "stream": True}
+    status, text, response = await client.call("POST", "/v1/completions", json=request)
+    assert status == 200
+    assert response.headers[ADAPTER_HEADER] == VERSION
+    events = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    assert events.pop() == "[DONE]"
+    assert [json.loads(event)["model"] for event in events] == ["prod"] * 3
+
+
+async def test_unknown_names_are_404_with_those_that_are_known(client: Client) -> None:
+    await client.route()
+    status, body, _ = await client.call("POST", "/v1/completions", json={"model": "gpt", "prompt": "x"})
+    assert status == 404
+    assert body["error"]["message"] == f"the model 'gpt' does not exist; known: prod, sql, {VERSION}, {BASE}"
+
+
+async def test_a_loaded_version_that_was_not_probed_gets_no_request(client: Client) -> None:
+    client.engine.adapters["sql--ffffffff"] = client.engine.adapters[VERSION]
+    await client.route()
+    assert (await client.call("POST", "/v1/completions", json={"model": "sql--ffffffff", "prompt": "x"}))[0] == 404
+
+
+async def test_a_pending_name_asks_for_another_try(client: Client) -> None:
+    await client.route()
+    status, body, response = await client.call("POST", "/v1/completions", json={"model": "soon", "prompt": "x"})
+    assert (status, body["error"]["code"], response.headers["retry-after"]) == (503, "model_pending", "1")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"model":"sql","prompt":"x","prompt_logprobs":0}', "prompt_logprobs is not served"),
+        (b'{"model":"sql","prompt":"x","echo":true,"logprobs":1}', "echo together with logprobs"),
+        (b'{"model":"sql","prompt_embeds":"AA=="}', "prompt_embeds is not served"),
+        (b'{"model":7}', "model must be a string"),
+        (b"[1]", "must be a JSON object"),
+        (b"not json", "not JSON"),
+        (b'{"temperature": NaN}', "NaN is not a JSON value"),
+        (b"[" * 100_000, "not JSON"),
+    ],
+)
+async def test_bodies_that_can_harm_are_400(client: Client, body: bytes, words: str) -> None:
+    await client.route()
+    status, answer, _ = await client.call(
+        "POST", "/v1/completions", data=body, headers={"Content-Type": "application/json"}
+    )
+    assert status == 400
+    assert words in answer["error"]["message"]
+    assert client.engine.calls == []
+
+
+async def test_a_second_model_key_cannot_be_smuggled(client: Client) -> None:
+    await client.route()
+    body = b'{"model":"tiny","prompt":"x","model":"sql"}'
+    _, answer, response = await client.call(
+        "POST", "/v1/completions", data=body, headers={"Content-Type": "application/json"}
+    )
+    assert response.headers[ADAPTER_HEADER] == VERSION
+    assert answer["choices"][0]["text"] == f"from {VERSION}"
+
+
+async def test_long_bodies_are_413(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    await client.route()
+    monkeypatch.setattr(asgi, "MAX_BODY", 1000)
+    assert (await client.call("POST", "/v1/completions", json={"prompt": "x" * 2000}))[0] == 413
+
+    async def chunked() -> AsyncIterator[bytes]:
+        for _ in range(20):
+            yield b"x" * 100
+
+    assert (await client.call("POST", "/v1/completions", data=chunked()))[0] == 413
+
+
+async def test_model_list_shows_what_clients_may_use(client: Client) -> None:
+    client.engine.adapters["hidden--ffffffff"] = "/elsewhere"
+    await client.route()
+    _, body, _ = await client.call("GET", "/v1/models")
+    cards = {card["id"]: card for card in body["data"]}
+    assert set(cards) == {BASE, VERSION, "sql", "prod"}
+    assert (cards["prod"]["root"], cards["prod"]["parent"]) == (VERSION, BASE)
+
+
+async def test_state_counts_requests_in_flight(client: Client) -> None:
+    await client.route()
+    client.engine.hold_answers.clear()
+    request = asyncio.create_task(client.call("POST", "/v1/completions", json={"model": "sql", "prompt": "x"}))
+    async with asyncio.timeout(10):
+        while (await client.route()).in_flight != {VERSION: 1}:
+            pass
+    client.engine.hold_answers.set()
+    await request
+    assert (await client.route()).in_flight == {}
+
+
+async def test_wrong_routes_are_refused_and_the_old_ones_stay(client: Client) -> None:
+    await client.route()
+    for wrong in ({"open": "yes", "base": "b"}, {"open": True, "base": "b", "aliases": {"a": 1}}, {"open": True}):
+        assert (await client.call("PUT", GUARD_PATH, json=wrong, headers=TOKEN))[0] == 400
+    _, state, _ = await client.call("GET", GUARD_PATH, headers=TOKEN)
+    assert GuardState.model_validate(state).routes == ROUTES
+
+
+async def test_series_have_known_names_only(client: Client) -> None:
+    def total(served: str, code: str) -> float:
+        return REGISTRY.get_sample_value("whetstone_requests_total", {"served": served, "code": code}) or 0.0
+
+    def tokens() -> float:
+        return REGISTRY.get_sample_value("whetstone_tokens_total", {"served": VERSION, "kind": "completion"}) or 0.0
+
+    await client.route()
+    before = (total(VERSION, "200"), total("other", "404"), tokens())
+    for stream in (False, True):
+        await client.call("POST", "/v1/completions", json={"model": "prod", "prompt": "x", "stream": stream})
+    await client.call("POST", "/v1/completions", json={"model": "made-up", "prompt": "x"})
+    assert (total(VERSION, "200"), total("other", "404"), tokens()) == (before[0] + 2, before[1] + 1, before[2] + 4)
+    assert REGISTRY.get_sample_value("whetstone_requests_total", {"served": "made-up", "code": "404"}) is None
+
+
+def test_guard_and_contract_name_the_same_things() -> None:
+    assert guard.GUARD_PATH == GUARD_PATH
+    assert guard.TOKEN_HEADER.decode() == TOKEN_HEADER
+    assert GUARD_ADAPTER_HEADER.decode() == ADAPTER_HEADER
+
+
+def test_installed_guard_imports_alone(tmp_path: Path) -> None:
+    install_guard(tmp_path / "root")
+    install_guard(tmp_path / "root")
+    code = (
+        "import sys; sys.modules['prometheus_client'] = None; sys.modules['pydantic'] = None;"
+        "import whetstone_guard; whetstone_guard.Guard(None); print(whetstone_guard.__file__)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env={"PYTHONPATH": str(tmp_path / "root")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.startswith(str(tmp_path))

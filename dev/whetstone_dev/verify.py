@@ -10,7 +10,7 @@ from pathlib import Path
 
 from whetstone_dev import versions
 from whetstone_dev.commands import DevError, run
-from whetstone_dev.gobuild import HELM
+from whetstone_dev.gobuild import HELM, build
 from whetstone_dev.places import CHECKOUT
 
 _BIN = Path(sys.executable).parent
@@ -94,11 +94,10 @@ def _imports() -> None:
 
 def _charts() -> None:
     """Lint the charts, render them with every values file of theirs, and validate what comes out offline."""
-    if not HELM.path.exists():
-        raise DevError("helm is not built yet; run `make cluster` (or `python -m whetstone_dev build-tools`) once")
+    helm = build(HELM)
     for chart in sorted(path.parent for path in _CHARTS.glob("*/Chart.yaml")):
         for values in sorted(chart.glob("ci/*.yaml")) or [chart / "values.yaml"]:
-            _check(HELM.path, "lint", "--strict", "--quiet", chart, "--values", values)
+            _check(helm, "lint", "--strict", "--quiet", chart, "--values", values)
             _validate(chart, values)
 
 

@@ -20,6 +20,7 @@ from whetstone_server.guard.whetstone_guard.asgi import Receive, Scope, Send, re
 BASE = "tiny"
 TOKENS = [5, 11, 7, 2, 9, 4, 13, 8]
 ANSWER_START = 4
+USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
 
 def base_logprob(token: int, index: int) -> float:
@@ -108,7 +109,7 @@ class FakeVllm:
             ("POST", "/v1/load_lora_adapter"): self._load,
             ("POST", "/v1/unload_lora_adapter"): self._unload,
             ("POST", "/v1/completions"): self._complete,
-            ("POST", "/v1/chat/completions"): self._complete,
+            ("POST", "/v1/chat/completions"): self._chat,
             ("POST", "/tokenize"): self._tokenize,
         }
         handler = routes.get((method, path))
@@ -128,12 +129,21 @@ class FakeVllm:
 
     async def _load(self, body: dict[str, Any], send: Send) -> None:
         await self.loads_go_on.wait()
-        name, path = body["lora_name"], body["lora_path"]
+        name, path = body.get("lora_name"), body.get("lora_path")
         if name in self.refuse_loads:
             status, message = self.refuse_loads[name]
             await _error(send, status, message)
+        elif not name or not path:
+            await _error(send, 400, "Both 'lora_name' and 'lora_path' must be provided.", kind="InvalidUserInput")
+        elif name == BASE:
+            text = f"The lora adapter '{name}' conflicts with a served base model."
+            await _error(send, 400, text, kind="InvalidUserInput")
         elif name in self.adapters:
-            await _error(send, 400, f"The lora adapter '{name}' has already been loaded. If you want to load ...")
+            text = (
+                f"The lora adapter '{name}' has already been loaded. "
+                "If you want to load the adapter in place, set 'load_inplace' to True."
+            )
+            await _error(send, 400, text, kind="InvalidUserInput")
         elif not (Path(path) / CONFIG_FILE).is_file():
             await _error(send, 404, f"Loading lora {name} failed: No adapter found for {path}")
         else:
@@ -156,12 +166,18 @@ class FakeVllm:
             return self.base_shift
         return self.base_shift + effect_of(Path(self.adapters[model]))
 
+    async def _serves(self, model: str, send: Send) -> bool:
+        """Wait while answers are held; refuse a model that is not there."""
+        if model != BASE and model not in self.adapters:
+            await _error(send, 404, f"The model `{model}` does not exist. Valid aliases: {BASE}.", param="model")
+            return False
+        await self.hold_answers.wait()
+        return True
+
     async def _complete(self, body: dict[str, Any], send: Send) -> None:
         model = body["model"]
-        if model != BASE and model not in self.adapters:
-            await _error(send, 404, f"The model `{model}` does not exist.")
+        if not await self._serves(model, send):
             return
-        await self.hold_answers.wait()
         answer: dict[str, Any] = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": model}
         choice: dict[str, Any] = {"index": 0, "text": f"from {model}", "finish_reason": "length"}
         if body.get("prompt_logprobs") is not None:
@@ -170,32 +186,46 @@ class FakeVllm:
                 None if index == 0 else {str(token): {"logprob": base_logprob(token, index) + shift, "rank": 1}}
                 for index, token in enumerate(body["prompt"])
             ]
-        usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
         if body.get("stream"):
-            await _stream(send, {**answer, "choices": [choice]}, usage=usage, chunks=self.stream_chunks)
+            await self._stream(body, send, [{**answer, "choices": [choice]}] * 2)
         else:
-            await send_json(send, {**answer, "choices": [choice], "usage": usage})
+            await send_json(send, {**answer, "choices": [choice], "usage": USAGE})
+
+    async def _chat(self, body: dict[str, Any], send: Send) -> None:
+        model = body["model"]
+        if not await self._serves(model, send):
+            return
+        answer = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": model}
+        message = {"role": "assistant", "content": f"from {model}"}
+        if body.get("stream"):
+            answer["object"] = "chat.completion.chunk"
+            first = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
+            last = {"index": 0, "delta": {"content": message["content"]}, "finish_reason": "length"}
+            await self._stream(body, send, [{**answer, "choices": [choice]} for choice in (first, last)])
+        else:
+            choice = {"index": 0, "message": message, "finish_reason": "length"}
+            await send_json(send, {**answer, "choices": [choice], "usage": USAGE})
+
+    async def _stream(self, body: dict[str, Any], send: Send, events: list[dict[str, Any]]) -> None:
+        """Send server-sent events cut at places that fit no line."""
+        if (body.get("stream_options") or {}).get("include_usage"):
+            events = [*events, {**events[0], "choices": [], "usage": USAGE}]
+        lines = "".join(f"data: {json.dumps(event, separators=(',', ':'))}\n\n" for event in events)
+        data = f"{lines}data: [DONE]\n\n".encode()
+        size = max(1, len(data) // self.stream_chunks)
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for start in range(0, len(data), size):
+            await send({"type": "http.response.body", "body": data[start : start + size], "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _text(send: Send, text: str) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": text.encode()})
 
 
-async def _error(send: Send, status: int, message: str) -> None:
-    await send_json(
-        send, {"error": {"message": message, "type": "Error", "param": None, "code": status}}, status=status
-    )
-
-
-async def _stream(send: Send, event: dict[str, Any], *, usage: dict[str, int], chunks: int) -> None:
-    """Send server-sent events cut at places that fit no line."""
-    events = [event, event, {**event, "choices": [], "usage": usage}]
-    lines = "".join(f"data: {json.dumps(e, separators=(',', ':'))}\n\n" for e in events) + "data: [DONE]\n\n"
-    data = lines.encode()
-    size = max(1, len(data) // chunks)
-    headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    for start in range(0, len(data), size):
-        await send({"type": "http.response.body", "body": data[start : start + size], "more_body": True})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+async def _error(send: Send, status: int, message: str, *, kind: str | None = None, param: str | None = None) -> None:
+    kinds = {404: "NotFoundError", 500: "InternalServerError"}
+    error = {"message": message, "type": kind or kinds.get(status, "BadRequestError"), "param": param, "code": status}
+    await send_json(send, {"error": error}, status=status)

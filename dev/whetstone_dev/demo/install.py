@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from whetstone_dev.commands import DevError, run
+from whetstone_dev.demo.kube import Kube
+from whetstone_dev.demo.plan import namespace
 from whetstone_dev.gobuild import HELM, build
 from whetstone_dev.places import BUILD, CHECKOUT
 
@@ -25,15 +27,20 @@ def install(kubeconfig: Path, *, images: dict[str, str], served: list[str]) -> N
     Args:
         kubeconfig: The cluster.
         images: Full image reference by name.
-        served: Namespaces in which BenchmarkRuns may run; those of an earlier installation stay.
+        served: Namespaces in which BenchmarkRuns may run, made if they do not exist; those of an earlier
+            installation stay, as long as they exist.
 
     Raises:
         DevError: helm failed; the message holds its words.
     """
     helm = [str(build(HELM)), "--kubeconfig", str(kubeconfig), "--namespace", SYSTEM_NAMESPACE]
+    kube = Kube.connect(kubeconfig)
+    for name in served:
+        kube.apply(namespace(name))
+    before = [name for name in _served_before(helm) if _exists(kube, name)]
     values: dict[str, Any] = {
         "images": {key: images[name] for key, name in CHART_IMAGES.items()},
-        "servedNamespaces": sorted({*served, *_served_before(helm)}),
+        "servedNamespaces": sorted({*served, *before}),
     }
     path = BUILD / "demo" / "values.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,6 +48,11 @@ def install(kubeconfig: Path, *, images: dict[str, str], served: list[str]) -> N
     upgrade = [*helm, "upgrade", "--install", "--create-namespace", "--wait", "--timeout", "5m"]
     run([*upgrade, "--take-ownership", "whetstone-crds", str(CHECKOUT / "charts" / "whetstone-crds")])
     run([*upgrade, "whetstone", str(CHECKOUT / "charts" / "whetstone"), "--values", str(path)])
+
+
+def _exists(kube: Kube, name: str) -> bool:
+    found = kube.get("v1", "Namespace", name=name)
+    return found is not None and not found["metadata"].get("deletionTimestamp")
 
 
 def _served_before(helm: list[str]) -> list[str]:

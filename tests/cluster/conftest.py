@@ -1,5 +1,6 @@
 """The running cluster with the operator installed by helm, and one small loop that many tests look at."""
 
+import json
 import os
 import secrets
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from whetstone_dev.demo import plan
 from whetstone_dev.demo.__main__ import Demo
 from whetstone_dev.demo.install import install
 from whetstone_dev.demo.kube import Kube
-from whetstone_dev.images import references_of
+from whetstone_dev.images import TAGS_FILE
 from whetstone_dev.places import BUILD
 
 LOOP_NAMESPACE = "whetstone-test-loop"
@@ -33,8 +34,9 @@ def kube(kubeconfig: Path) -> Kube:
 
 @pytest.fixture(scope="session")
 def images() -> dict[str, str]:
-    """Full image reference by name."""
-    return references_of()
+    """Full reference, by name, of the images that `make images` pushed last."""
+    references: dict[str, str] = json.loads(TAGS_FILE.read_text())
+    return references
 
 
 @pytest.fixture(scope="session")

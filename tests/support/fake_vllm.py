@@ -6,13 +6,13 @@ a fixed function of model and tokens, so that probes can be recorded without an 
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from uvicorn.server import ServerState
 from whetstone_api.adapter_artifact import CONFIG_FILE, Probe, ProbeCase
 from whetstone_server.guard.whetstone_guard import Guard
 from whetstone_server.guard.whetstone_guard.asgi import Receive, Scope, Send, read_body, send_json
@@ -84,19 +84,24 @@ class FakeVllm:
     @asynccontextmanager
     async def served(self) -> AsyncIterator[str]:
         """Serve on a free port of this machine; give the address."""
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.port = listener.getsockname()[1]
-        config = uvicorn.Config(self, lifespan="off", log_level="warning", access_log=False)
-        server = uvicorn.Server(config)
-        # The listening socket takes connections at once; the server answers them when it has started.
-        task = asyncio.create_task(server.serve(sockets=[listener]))
+        # Only uvicorn's protocol: its server waits tenths of a second to stop, and takes the process's signals.
+        config = uvicorn.Config(self, lifespan="off", log_config=None, access_log=False)
+        config.load()
+        state = ServerState()
+        server = await asyncio.get_running_loop().create_server(
+            lambda: config.http_protocol_class(config=config, server_state=state, app_state={}),  # type: ignore[call-arg]
+            host="127.0.0.1",
+            port=0,
+        )
+        self.port = server.sockets[0].getsockname()[1]
         try:
             yield f"http://127.0.0.1:{self.port}"
         finally:
             self.hold_answers.set()
             self.loads_go_on.set()
-            server.should_exit = True
-            await task
+            server.close()
+            for connection in list(state.connections):
+                connection.shutdown()
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         method, path = scope["method"], scope["path"]

@@ -190,7 +190,9 @@ class Sidecar:
             log.info("unloaded %s", name)
             del self._leaving[name]
             folder = Path(listed[name])
-            if folder.parent == self._settings.adapters_dir:
+            # Somebody may have loaded the copy of a wanted adapter under a name of their own.
+            wanted = {self._loader.target(held.wanted) for held in self._held.values()}
+            if folder.parent == self._settings.adapters_dir and folder not in wanted:
                 await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def _is_healthy(self) -> bool:

@@ -57,7 +57,9 @@ def make_app(sidecar: Sidecar, settings: Settings) -> web.Application:
         if state.engine_healthy and state.open:
             return web.Response(text="ok\n")
         missing = [
-            f"{a.served_name}: {a.reason or 'loading'} {a.message}".strip() for a in state.adapters if not a.loaded
+            f"{a.served_name}: {a.reason or 'loading'} {a.message}".strip()
+            for a in state.adapters
+            if not (a.loaded and a.effect.effective)
         ]
         text = "the engine is not healthy" if not state.engine_healthy else "adapters: " + "; ".join(missing)
         return web.Response(status=503, text=text + "\n")

@@ -6,7 +6,7 @@ a fixed function of model and tokens, so that probes can be recorded without an 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,6 @@ class FakeVllm:
 
     def __init__(self, token_file: Path) -> None:
         self._token_file = token_file
-        self.adapters: dict[str, str] = {}
         self.healthy = True
         self.base_shift = 0.0
         """Added to the base's log-probabilities: another base model."""
@@ -74,7 +73,7 @@ class FakeVllm:
 
     def restart(self) -> None:
         """Become a new process: adapters are forgotten, the guard is closed and has another boot identity."""
-        self.adapters.clear()
+        self.adapters: dict[str, str] = {}
         self.guard = Guard(self._app, self._token_file)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -120,6 +119,8 @@ class FakeVllm:
         handler = routes.get((method, path))
         if handler is None:
             await send_json(send, {"detail": "Not Found"}, status=404)
+        elif handler in (self._complete, self._chat):
+            await _until_disconnect(handler(body, send), receive)
         else:
             await handler(body, send)
 
@@ -133,6 +134,7 @@ class FakeVllm:
         await send_json(send, {"object": "list", "data": cards})
 
     async def _load(self, body: dict[str, Any], send: Send) -> None:
+        adapters = self.adapters
         await self.loads_go_on.wait()
         name, path = body.get("lora_name"), body.get("lora_path")
         if name in self.refuse_loads:
@@ -143,7 +145,7 @@ class FakeVllm:
         elif name == BASE:
             text = f"The lora adapter '{name}' conflicts with a served base model."
             await _error(send, 400, text, kind="InvalidUserInput")
-        elif name in self.adapters:
+        elif name in adapters:
             text = (
                 f"The lora adapter '{name}' has already been loaded. "
                 "If you want to load the adapter in place, set 'load_inplace' to True."
@@ -152,7 +154,8 @@ class FakeVllm:
         elif not (Path(path) / CONFIG_FILE).is_file():
             await _error(send, 404, f"Loading lora {name} failed: No adapter found for {path}")
         else:
-            self.adapters[name] = path
+            # Of the process that took the request: a restart in between has forgotten it.
+            adapters[name] = path
             await _text(send, f"Success: LoRA adapter '{name}' added successfully.")
 
     async def _unload(self, body: dict[str, Any], send: Send) -> None:
@@ -223,6 +226,22 @@ class FakeVllm:
         for start in range(0, len(data), size):
             await send({"type": "http.response.body", "body": data[start : start + size], "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _until_disconnect(answer: Coroutine[Any, Any, None], receive: Receive) -> None:
+    """Answer, but give up when the client leaves, as vLLM does."""
+
+    async def left() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = [asyncio.create_task(answer), asyncio.create_task(left())]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    if not tasks[0].cancelled():
+        tasks[0].result()
 
 
 async def _text(send: Send, text: str) -> None:

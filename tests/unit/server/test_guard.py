@@ -15,7 +15,7 @@ from support.adapters import make_adapter
 from support.fake_vllm import BASE, FakeVllm
 from whetstone_api.pod_state import GUARD_PATH, GuardRoutes, GuardState
 from whetstone_api.vocabulary import ADAPTER_HEADER, TOKEN_HEADER
-from whetstone_server.guard.whetstone_guard import asgi, guard
+from whetstone_server.guard.whetstone_guard import admission, asgi, guard
 from whetstone_server.guard.whetstone_guard.answers import ADAPTER_HEADER as GUARD_ADAPTER_HEADER
 from whetstone_server.install import install_guard
 
@@ -115,6 +115,37 @@ async def test_everything_off_the_list_is_refused_and_never_reaches_the_engine(c
     assert client.engine.calls == []
 
 
+@pytest.mark.parametrize(("method", "path"), sorted(admission.PLAIN | admission.INFERENCE))
+async def test_everything_on_the_list_reaches_the_engine(client: Client, method: str, path: str) -> None:
+    await client.route()
+    body = {"json": {"model": "sql", "prompt": "x"}} if method == "POST" else {}
+    assert (await client.call(method, f"{path}?a=/v1/load_lora_adapter", **body))[0] != 403
+    assert [call[:2] for call in client.engine.calls] == [(method, path)]
+
+
+async def test_body_without_a_length_reaches_the_engine_whole(client: Client) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in (b'{"model":"sql",', b'"prompt":"x"}'):
+            yield piece
+
+    await client.route()
+    headers = {"Content-Type": "application/json"}
+    assert (await client.call("POST", "/v1/completions", data=pieces(), headers=headers))[0] == 200
+    assert client.engine.calls == [("POST", "/v1/completions", {"model": VERSION, "prompt": "x"})]
+
+
+async def test_token_is_read_anew_and_without_one_nobody_is_the_operator(client: Client) -> None:
+    await client.route()
+    file = client.engine._token_file
+    file.write_text("renewed")
+    assert (await client.call("GET", GUARD_PATH, headers=TOKEN))[0] == 401
+    assert (await client.call("GET", GUARD_PATH, headers={TOKEN_HEADER: "renewed"}))[0] == 200
+    file.write_text("\n")
+    assert (await client.call("GET", GUARD_PATH, headers={TOKEN_HEADER: ""}))[0] == 401
+    file.unlink()
+    assert (await client.call("GET", GUARD_PATH, headers={TOKEN_HEADER: ""}))[0] == 401
+
+
 async def test_a_wrong_method_is_off_the_list(client: Client) -> None:
     await client.route()
     assert (await client.call("DELETE", "/v1/models"))[0] == 403
@@ -138,6 +169,19 @@ async def test_names_resolve_and_the_answer_tells_who_answered(client: Client, a
     assert response.headers[ADAPTER_HEADER] == served
     assert body["choices"][0]["text"] == f"from {served}"
     assert body["model"] == (asked or BASE)
+
+
+async def test_chat_answers_carry_the_requested_name(client: Client) -> None:
+    await client.route()
+    request = {"model": "prod", "messages": [{"role": "user", "content": f'say "model":"{VERSION}"'}]}
+    status, body, response = await client.call("POST", "/v1/chat/completions", json=request)
+    assert (status, response.headers[ADAPTER_HEADER], body["model"]) == (200, VERSION, "prod")
+    # Only the field is renamed, not what the model says.
+    assert body["choices"][0]["message"]["content"] == f"from {VERSION}"
+    _, text, _ = await client.call("POST", "/v1/chat/completions", json={**request, "stream": True})
+    events = [json.loads(line.removeprefix("data: ")) for line in text.split("\n\n")[:-2]]
+    assert [event["model"] for event in events] == ["prod", "prod"]
+    assert events[1]["choices"][0]["delta"]["content"] == f"from {VERSION}"
 
 
 @pytest.mark.parametrize("chunks", [1, 3, 7, 50, 400])

@@ -1,0 +1,219 @@
+"""What the sidecar does while things break around it: restarts, strangers, clients that never leave."""
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from support.fake_vllm import BASE
+from whetstone_api.pod_state import DesiredState, Effect, PodState
+from whetstone_api.vocabulary import REPORT_TOKEN_PATH, TOKEN_HEADER, Reason
+from whetstone_server.engine import Engine
+from whetstone_server.settings import read_settings
+from whetstone_server.sidecar import MISSES_ALLOWED, Sidecar
+from whetstone_server.web import make_app
+
+from .conftest import DEADLINE_SECONDS, TOKEN, Pod
+
+
+def loads(pod: Pod) -> list[str]:
+    """Return the names that were asked to be loaded, in order."""
+    return [body["lora_name"] for _, path, body in pod.engine.calls if path == "/v1/load_lora_adapter"]
+
+
+async def reached(pod: Pod, condition: Any) -> None:
+    """Compare again and again until a condition on the engine holds."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not condition():
+            await pod.sidecar.compare()
+
+
+@contextlib.asynccontextmanager
+async def http_of(pod: Pod) -> AsyncIterator[TestClient[Any, Any]]:
+    """The sidecar's own HTTP server."""
+    async with TestClient(TestServer(make_app(pod.sidecar, pod.settings))) as client:
+        yield client
+
+
+async def test_readiness_waits_for_startup_adapters_and_for_no_later_one(pod: Pod) -> None:
+    good, bad = pod.adapter("good", required=True), pod.adapter("bad", required=True, config={"r": 64})
+    pod.engine.loads_go_on.clear()
+    pod.want(good)
+    await reached(pod, lambda: loads(pod) == [good.served_name])
+    async with http_of(pod) as client:
+        assert (await client.get("/readyz")).status == 503
+        pod.engine.loads_go_on.set()
+        await pod.settled()
+        assert (await client.get("/readyz")).status == 200
+        pod.want(good, bad)
+        await pod.settled()
+        assert (await client.get("/readyz")).status == 200
+
+
+async def test_unready_pod_says_which_adapters_are_missing_and_why(pod: Pod) -> None:
+    bad, silent = pod.adapter("bad", required=True, config={"r": 64}), pod.adapter("silent", required=True)
+    pod.engine.without_effect.add(silent.served_name)
+    pod.want(bad, silent)
+    await pod.settled()
+    async with http_of(pod) as client:
+        answer = await client.get("/readyz")
+        assert answer.status == 503
+        words = await answer.text()
+    assert f"{bad.served_name}: {Reason.RANK_TOO_HIGH}" in words
+    assert f"{silent.served_name}: {Reason.NO_EFFECT}" in words
+
+
+async def test_pod_is_unready_from_a_restart_of_the_engine_until_its_adapters_are_back(pod: Pod) -> None:
+    sql = pod.adapter("sql")
+    pod.want(sql)
+    before = (await pod.settled()).engine_boot
+    pod.engine.loads_go_on.clear()
+    pod.engine.restart()
+    state = await pod.until(lambda state: state.engine_boot != before)
+    assert (state.open, state.adapters[0].loaded, state.adapters[0].effect) == (False, False, Effect.PENDING)
+    pod.engine.loads_go_on.set()
+    assert (await pod.settled()).open
+    assert (await pod.ask("sql"))[:2] == (200, sql.served_name)
+
+
+async def test_restart_in_the_middle_of_a_load_gives_one_more_load(pod: Pod) -> None:
+    sql = pod.adapter("sql")
+    pod.engine.loads_go_on.clear()
+    pod.want(sql)
+    await reached(pod, lambda: len(loads(pod)) == 1)
+    before = pod.sidecar.state().engine_boot
+    pod.engine.restart()
+    await pod.until(lambda state: state.engine_boot != before)
+    await reached(pod, lambda: len(loads(pod)) == 2)
+    pod.engine.loads_go_on.set()
+    assert (await pod.settled()).adapters[0].effect is Effect.VERIFIED
+    assert loads(pod) == [sql.served_name] * 2
+
+
+async def test_load_that_ends_when_nobody_wants_it_any_more_is_undone(pod: Pod) -> None:
+    pod.engine.loads_go_on.clear()
+    pod.want(pod.adapter("sql"))
+    await reached(pod, lambda: len(loads(pod)) == 1)
+    pod.want()
+    assert (await pod.settled()).adapters == []
+    pod.engine.loads_go_on.set()
+    await reached(pod, lambda: any(path == "/v1/unload_lora_adapter" for _, path, _ in pod.engine.calls))
+    await reached(pod, lambda: pod.engine.adapters == {})
+
+
+async def test_adapter_of_a_stranger_goes_and_the_folder_of_ours_stays(pod: Pod) -> None:
+    sql = pod.adapter("sql")
+    pod.want(sql)
+    await pod.settled()
+    folder = Path(pod.engine.adapters[sql.served_name])
+    pod.engine.adapters["stranger"] = str(folder)
+    await reached(pod, lambda: list(pod.engine.adapters) == [sql.served_name])
+    await pod.settled()
+    assert folder in list(pod.settings.adapters_dir.iterdir())
+
+
+async def test_request_without_end_holds_an_unload_back_for_a_bounded_time(pod: Pod) -> None:
+    pod.sidecar._settings = dataclasses.replace(pod.settings, drain_seconds=0.2)
+    sql = pod.adapter("sql")
+    pod.want(sql)
+    await pod.settled()
+    pod.engine.hold_answers.clear()
+    request = asyncio.create_task(pod.ask("sql"))
+    await reached(pod, lambda: pod.engine.guard._in_flight.total() == 1)
+    pod.want()
+    assert (await pod.settled()).adapters == []
+    assert pod.engine.adapters == {}
+    assert not request.done()
+    pod.engine.hold_answers.set()
+    await request
+
+
+async def test_client_that_leaves_frees_its_adapter(pod: Pod) -> None:
+    sql = pod.adapter("sql")
+    pod.want(sql)
+    await pod.settled()
+    pod.engine.hold_answers.clear()
+    request = asyncio.create_task(pod.ask("sql"))
+    await reached(pod, lambda: pod.engine.guard._in_flight.total() == 1)
+    pod.want()
+    request.cancel()
+    assert (await pod.settled()).adapters == []
+    assert pod.engine.adapters == {}
+
+
+async def test_no_request_fails_while_a_name_moves_to_new_weights(pod: Pod) -> None:
+    old, new = pod.adapter("sql", alpha=50), pod.adapter("sql", alpha=80)
+    pod.want(old, aliases={"prod": old.served_name})
+    await pod.settled()
+    pod.want(new, aliases={"prod": new.served_name})
+    answers: list[tuple[int, str | None]] = []
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not answers or answers[-1] != (200, new.served_name):
+            answers += [(await pod.ask(name))[:2] for name in ("sql", "prod")]
+    assert {status for status, _ in answers} == {200}
+    for way in (answers[::2], answers[1::2]):
+        assert [served for (_, served), _ in itertools.groupby(way)][-2:] in (
+            [old.served_name, new.served_name],
+            [new.served_name],
+        )
+
+
+async def test_busy_engine_may_miss_health_checks_before_it_counts_as_gone(pod: Pod) -> None:
+    wanted = pod.want(pod.adapter("sql"))
+    await pod.settled()
+    alive = Engine(pod.session, pod.settings)
+    nobody = Engine(pod.session, dataclasses.replace(pod.settings, engine_url="http://127.0.0.1:1"))
+    other = Sidecar(engine=alive, settings=pod.settings)
+    other.set_desired(wanted)
+    await other.compare()
+    other._engine = nobody
+    for _ in range(MISSES_ALLOWED):
+        await other.compare()
+        assert other.state().engine_healthy
+    await other.compare()
+    assert not other.state().engine_healthy
+    other._engine = alive
+    await other.compare()
+    assert other.state().engine_healthy
+    await other.stop()
+
+
+async def test_log_probabilities_that_are_no_numbers_are_not_routed(pod: Pod) -> None:
+    pod.engine.base_shift = float("nan")
+    pod.want(pod.adapter("sql"))
+    state = await pod.settled()
+    assert (state.adapters[0].effect, state.base.status) == (Effect.DIVERGENT, "False")
+    assert (await pod.ask("sql"))[0] == 503
+
+
+async def test_older_desired_state_over_http_is_answered_with_the_newer_one(pod: Pod) -> None:
+    pod.revision = 6
+    newer = pod.want(pod.adapter("sql"))
+    await pod.settled()
+    older = newer.model_copy(update={"revision": 6, "adapters": []})
+    async with http_of(pod) as client:
+        answer = await client.put("/v1/desired", data=older.to_json(), headers=TOKEN)
+        state = PodState.model_validate(await answer.json())
+    assert (state.revision, [adapter.name for adapter in state.adapters]) == (7, ["sql"])
+
+
+@pytest.mark.parametrize("headers", [{}, {TOKEN_HEADER: ""}, {TOKEN_HEADER: "no"}])
+async def test_desired_state_needs_the_token(pod: Pod, headers: dict[str, str]) -> None:
+    desired = DesiredState(server="s", revision=9, base_name=BASE, model_path="/m", max_rank=1, dtype="auto")
+    async with http_of(pod) as client:
+        assert (await client.put("/v1/desired", data=desired.to_json(), headers=headers)).status == 401
+        pod.settings.token_file.unlink()
+        assert (await client.put("/v1/desired", data=desired.to_json(), headers=headers)).status == 401
+    assert pod.sidecar.state().revision == 0
+
+
+def test_settings_come_from_the_environment() -> None:
+    given = read_settings({"WHETSTONE_ENGINE_URL": "http://e:1/", "WHETSTONE_ADAPTERS_DIR": "/a"})
+    assert (given.engine_url, given.adapters_dir) == ("http://e:1", Path("/a"))
+    default = read_settings({})
+    assert (default.engine_url, str(default.report_token_file)) == ("http://127.0.0.1:8000", REPORT_TOKEN_PATH)

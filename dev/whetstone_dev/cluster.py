@@ -19,11 +19,14 @@ from whetstone_dev.commands import DevError, run
 from whetstone_dev.controlplane import ControlPlane, Site
 from whetstone_dev.gobuild import COREDNS, LOCAL_PATH, build, build_all
 from whetstone_dev.network import Ranges
-from whetstone_dev.node import HELPER_IMAGE, PROCESSES, Node
+from whetstone_dev.node import HELPER_IMAGE, PROCESSES, Node, shims
 from whetstone_dev.places import BUILD, cache_folder, state_folder
+from whetstone_dev.processes import end
 from whetstone_dev.progress import say, stage
 
 DEFAULT = "whetstone"
+LAYOUT = 1
+"""Number of the state folder's layout; raise it when code of the old number could not run or remove such a cluster."""
 STORAGE_CLASS = "whetstone-rwx"
 REGISTRY_PORT = 5000
 _CORE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", *PROCESSES)
@@ -52,7 +55,10 @@ class Cluster:
         record = self.folder / "site.json"
         if not record.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            record.write_text(json.dumps({"block": network.free_block(network.used_networks())}))
+            block = network.free_block(network.used_networks())
+            record.write_text(json.dumps({"block": block, "layout": LAYOUT}))
+        if (found := self._layout()) != LAYOUT:
+            raise DevError(f"cluster {self.name} has layout {found}, not {LAYOUT}: `cluster up` replaces it")
         return Ranges(json.loads(record.read_text())["block"])
 
     @property
@@ -101,7 +107,7 @@ class Cluster:
         packages.install(packages.NODE)
         build_all()
         with self._lock():
-            self._replace_if_dead()
+            self._replace_if_unusable()
             with stage(f"Starting cluster {self.name}", expected="10 seconds"):
                 try:
                     self._start()
@@ -129,14 +135,31 @@ class Cluster:
             found.append(f"link {self.link}")
         if cgroups.present(self.name):
             found.append(f"control group {self.name}")
+        found += [f"containerd-shim {pid}" for pid in shims(self.folder)]
         found += [f"mount {point}" for point in mounts.under(self.folder)]
+        if self.folder.exists():
+            found.append(f"folder {self.folder}")
         return found
 
-    def _replace_if_dead(self) -> None:
+    def _layout(self) -> object:
+        """The recorded layout; None where there is no record that can be read. The first records had no number."""
+        try:
+            return json.loads((self.folder / "site.json").read_text()).get("layout", 1)
+        except (FileNotFoundError, ValueError, AttributeError):
+            return None
+
+    def _replace_if_unusable(self) -> None:
         """A cluster of which nothing runs is not resumed: its pods would come back confused."""
-        if self.folder.exists() and not any(self.running().values()):
+        if not self.folder.exists() and not network.exists(self.name):
+            return
+        if (found := self._layout()) != LAYOUT:
+            say(f"another version of this project made cluster {self.name} (layout {found or 'unknown'}, not {LAYOUT})")
+            say("replacing it with all that runs on it")
+        elif not any(self.running().values()):
             say("found what a stopped or crashed cluster left behind: removing it")
-            self._remove()
+        else:
+            return
+        self._remove()
 
     def _start(self) -> None:
         ranges, plane = self.ranges, self.plane
@@ -222,13 +245,16 @@ class Cluster:
         self.kubeconfig.chmod(0o600)
 
     def _remove(self) -> None:
-        known = (self.folder / "site.json").exists()
+        known = self._layout() == LAYOUT
         ranges = self.ranges if known else None
         if known:
             self.node.stop()
             for name in _ADDONS:
                 self.plane.processes.stop(name, grace=5)
             self.plane.stop()
+        # Whatever another version or a lost record started is in the cluster's control group or its network namespace.
+        cgroups.delete(self.name, grace=3)
+        end(network.members(self.name), grace=5)
         network.delete(self.name, link=self.link, ranges=ranges)
         mounts.remove(self.folder)
         shutil.rmtree(self.folder, ignore_errors=True)

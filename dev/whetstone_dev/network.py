@@ -75,6 +75,11 @@ def exists(namespace: str) -> bool:
     return Path(f"/run/netns/{namespace}").exists()
 
 
+def members(namespace: str) -> list[int]:
+    """The ids of all processes in the network namespace; pods have namespaces of their own."""
+    return [int(pid) for pid in run(["ip", "netns", "pids", namespace]).split()] if exists(namespace) else []
+
+
 def create(namespace: str, *, link: str, ranges: Ranges, index: int = 0) -> None:
     """Make the namespace of node `index`, its link to the host and the host's routes to pods and Services.
 

@@ -49,7 +49,7 @@ class Node:
     @property
     def socket(self) -> Path:
         """containerd's socket."""
-        return self.folder / "run" / "containerd.sock"
+        return _socket(self.folder)
 
     @property
     def image_store(self) -> Path:
@@ -115,7 +115,7 @@ class Node:
         if self._answers():
             self._purge_containers()
         self._processes.stop("containerd", grace=10)
-        end(self._shims(), grace=2)
+        end(shims(self.folder), grace=2)
         for link in Path("/var/log/containers").glob("*.log"):
             if link.is_symlink() and self.logs in link.readlink().parents:
                 link.unlink()
@@ -149,19 +149,6 @@ class Node:
         for container in run(self._ctr("containers", "list", "-q")).split():
             succeeds(self._ctr("tasks", "delete", "--force", container))
             succeeds(self._ctr("containers", "delete", container))
-
-    def _shims(self) -> list[int]:
-        """Processes that containerd left behind: they name its socket in their arguments."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    command = (entry / "cmdline").read_bytes().split(b"\0")
-                except OSError:
-                    continue
-                if b"containerd-shim" in command[0] and str(self.socket).encode() in command:
-                    found.append(int(entry.name))
-        return found
 
     def _write_containerd(self, *, registry: str) -> None:
         hosts = self.folder / "registries" / REGISTRY_HOST / "hosts.toml"
@@ -220,7 +207,15 @@ state = "{self.folder / "run" / "containerd"}"
             # These belong to the host's kernel, which is not ours to tune.
             "conntrack": {"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         }
-        (self.folder / "proxy.yaml").write_text(json.dumps(proxy, indent=1))
+        self._write_proxy(json.dumps(proxy, indent=1))
+
+    def _write_proxy(self, text: str) -> None:
+        """kube-proxy exits when its file is written, also with the same text, so that a supervisor restarts it."""
+        path = self.folder / "proxy.yaml"
+        if path.exists() and path.read_text() == text:
+            return
+        self._processes.stop("kube-proxy", grace=10)
+        path.write_text(text)
 
     def _write_kubelet(self) -> None:
         document = {
@@ -254,6 +249,28 @@ state = "{self.folder / "run" / "containerd"}"
     def forget_images(self) -> None:
         """Delete the image store."""
         shutil.rmtree(self.image_store, ignore_errors=True)
+
+
+def _socket(folder: Path) -> Path:
+    return folder / "run" / "containerd.sock"
+
+
+def shims(folder: Path) -> list[int]:
+    """Ids of the processes that keep the containers of the cluster in `folder`; a killed containerd leaves them.
+
+    They name containerd's socket in their arguments.
+    """
+    found = []
+    socket = str(_socket(folder)).encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"containerd-shim" in command[0] and socket in command:
+                found.append(int(entry.name))
+    return found
 
 
 def write_program_image(program: Path, *, name: str, archive: Path) -> None:

@@ -164,10 +164,12 @@ class Demo:
         return plan.fit_to_cpu(plan.examples(), self._size)
 
     def _read(self) -> list[dict[str, Any]]:
+        """Read the loop's own objects; others in the namespace are none of its business."""
         return [
             {**obj, "kind": kind}
             for kind in KINDS
             for obj in self._kube.list(WHETSTONE, kind, namespace=self._namespace)
+            if obj["metadata"]["name"] in plan.NAMES
         ]
 
     def _one(self, kind: str, name: str) -> dict[str, Any]:

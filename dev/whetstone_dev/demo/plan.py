@@ -10,6 +10,7 @@ from whetstone_dev.tasks.prompt import SYSTEM_PROMPT
 
 MODEL = "smollm2-135m"
 SERVER, TRAINING, BASELINE, CANDIDATE = "smollm2", "shell-tasks", "baseline", "candidate"
+NAMES = frozenset({SERVER, TRAINING, BASELINE, CANDIDATE})
 ALIAS, ADAPTER = "assistant", "shell-tasks"
 KV_CACHE_BYTES = 512 * 1024 * 1024
 

@@ -63,6 +63,8 @@ class FakeVllm:
         """Answer to a load, by adapter."""
         self.calls: list[tuple[str, str, dict[str, Any]]] = []
         """Method, path and body of every request that reached the engine."""
+        self.headers: dict[bytes, bytes] = {}
+        """Headers of the last of them."""
         self.hold_answers = asyncio.Event()
         self.hold_answers.set()
         self.loads_go_on = asyncio.Event()
@@ -106,6 +108,7 @@ class FakeVllm:
         method, path = scope["method"], scope["path"]
         raw = await read_body(scope, receive)
         body = json.loads(raw) if raw else {}
+        self.headers = dict(scope["headers"])
         self.calls.append((method, path, body))
         routes = {
             ("GET", "/health"): self._health,

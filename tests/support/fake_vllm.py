@@ -61,6 +61,8 @@ class FakeVllm:
         """Adapters that are listed and silently do nothing."""
         self.refuse_loads: dict[str, tuple[int, str]] = {}
         """Answer to a load, by adapter."""
+        self.refuse_probes: tuple[int, str] | None = None
+        """Answer to every request for prompt log-probabilities."""
         self.calls: list[tuple[str, str, dict[str, Any]]] = []
         """Method, path and body of every request that reached the engine."""
         self.headers: dict[bytes, bytes] = {}
@@ -188,6 +190,9 @@ class FakeVllm:
     async def _complete(self, body: dict[str, Any], send: Send) -> None:
         model = body["model"]
         if not await self._serves(model, send):
+            return
+        if body.get("prompt_logprobs") is not None and self.refuse_probes is not None:
+            await _error(send, *self.refuse_probes)
             return
         answer: dict[str, Any] = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": model}
         choice: dict[str, Any] = {"index": 0, "text": f"from {model}", "finish_reason": "length"}

@@ -189,6 +189,38 @@ async def test_log_probabilities_that_are_no_numbers_are_not_routed(pod: Pod) ->
     assert (await pod.ask("sql"))[0] == 503
 
 
+async def test_probe_that_is_too_long_for_the_engine_leaves_the_adapter_unknown_and_served(pod: Pod) -> None:
+    pod.engine.refuse_probes = (400, "This model's maximum context length is 8 tokens")
+    pod.want(pod.adapter("sql"))
+    state = await pod.settled()
+    assert state.adapters[0].effect is Effect.UNKNOWN
+    assert "maximum context length" in state.adapters[0].message
+    assert (await pod.ask("sql"))[0] == 200
+
+
+async def test_probe_on_which_the_engine_fails_is_tried_again_without_another_load(pod: Pod) -> None:
+    pod.engine.refuse_probes = (500, "EngineCore encountered an issue")
+    sql = pod.adapter("sql")
+    pod.want(sql)
+    state = await pod.settled()
+    assert (state.adapters[0].reason, state.adapters[0].effect) == (Reason.LOAD_FAILED, Effect.PENDING)
+    assert (await pod.ask("sql"))[0] == 503
+    pod.engine.refuse_probes = None
+    await pod.until(lambda state: state.adapters[0].effect is Effect.VERIFIED)
+    assert loads(pod) == [sql.served_name]
+
+
+async def test_files_that_were_refused_are_not_read_again_until_they_change(pod: Pod) -> None:
+    bad = pod.adapter("bad", config={"r": 64})
+    pod.want(bad)
+    await pod.settled()
+    held = pod.sidecar._held[bad.served_name]
+    for _ in range(3):
+        check = held.not_before
+        await reached(pod, lambda last=check: held.not_before != last)
+    assert held.attempts == 1
+
+
 async def test_older_desired_state_over_http_is_answered_with_the_newer_one(pod: Pod) -> None:
     pod.revision = 6
     newer = pod.want(pod.adapter("sql"))

@@ -1,8 +1,11 @@
 """The control groups of a cluster's pods, on cgroup v1 and v2: made before the kubelet, emptied and removed after."""
 
+import errno
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from whetstone_dev.commands import DevError
 from whetstone_dev.processes import end
 
 _ROOT = Path("/sys/fs/cgroup")
@@ -59,11 +62,34 @@ def members(name: str) -> set[int]:
 
 
 def delete(name: str, *, grace: float) -> None:
-    """End every process in the group and remove it from every hierarchy."""
-    while pids := members(name):
-        end(pids, grace=grace)
-    for group in list(_groups(name)):
+    """End every process in the group and remove it from every hierarchy.
+
+    Shims remove the groups of their containers at the same time, and a group is busy for a moment after its last
+    process ended.
+
+    Raises:
+        DevError: a group cannot be removed for 10 seconds.
+    """
+    deadline = time.monotonic() + 10 + grace
+    while present(name):
+        end(members(name), grace=grace)
+        busy = [group for group in list(_groups(name)) if not _removed(group)]
+        if busy and time.monotonic() > deadline:
+            raise DevError(f"control group {busy[0]} cannot be removed; look at its cgroup.procs")
+        if busy:
+            time.sleep(0.05)
+
+
+def _removed(group: Path) -> bool:
+    try:
         group.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno in {errno.EBUSY, errno.ENOTEMPTY}:
+            return False
+        raise
+    return True
 
 
 def present(name: str) -> bool:

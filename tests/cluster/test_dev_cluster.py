@@ -216,7 +216,7 @@ def test_cluster_of_another_layout_is_replaced(place: Cluster) -> None:
     place.folder.mkdir(parents=True)
     (place.folder / "site.json").write_text(json.dumps({"subnet": "10.249.0.0/16", "layout": 99}))
     run(["ip", "netns", "add", NAME])
-    with subprocess.Popen(["nsenter", f"--net=/run/netns/{NAME}", "sleep", "600"]) as foreign:
+    with subprocess.Popen(["nsenter", f"--net=/run/netns/{NAME}", "sleep", "60"]) as foreign:
         eventually(lambda: str(foreign.pid) in run(["ip", "netns", "pids", NAME]).split(), what="process in namespace")
         assert "another version of this project" in up()
         assert foreign.wait(timeout=1) != 0

@@ -197,14 +197,22 @@ class Sidecar:
 
     async def _is_healthy(self) -> bool:
         try:
-            self._healthy = await self._engine.healthy()
+            healthy = await self._engine.healthy()
             self._misses = 0
         except EngineUnreachableError:
             self._misses += 1
             if self._misses > MISSES_ALLOWED:
-                self._healthy = False
+                self._count_unhealthy()
             return False
-        return self._healthy
+        if not healthy:
+            self._count_unhealthy()
+        self._healthy = healthy
+        return healthy
+
+    def _count_unhealthy(self) -> None:
+        """Forget the routes too: what comes back healthy may be a new process whose guard is closed."""
+        self._healthy = False
+        self._routes = GuardRoutes(open=False, base="")
 
     def _read_desired_file(self) -> None:
         """Take what the mounted ConfigMap says; the kubelet renews it while the operator is down, too."""

@@ -13,7 +13,8 @@ def push_trainer_with_failpoint(trainer: str, failpoint: str) -> str:
         failpoint: Where it kills itself, as `whetstone_trainer.failpoints` names it.
     """
     registry = Cluster().registry
-    name = f"whetstone/trainer-dies:{failpoint.replace(':', '-')}"
+    # The node keeps an image that it has under a tag, so the tag follows the trainer's.
+    name = f"whetstone/trainer-dies:{failpoint.replace(':', '-')}-{trainer.rpartition(':')[2]}"
     source = trainer.replace(REGISTRY_HOST, registry, 1)
     container = run(["buildah", "from", "--tls-verify=false", source]).strip()
     try:

@@ -1,5 +1,6 @@
 """A second small cluster beside the running one: started, kept, repaired after kills, replaced, and removed whole."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -21,7 +22,8 @@ from whetstone_dev.places import BUILD, CHECKOUT
 from whetstone_dev.processes import start_time
 
 pytestmark = pytest.mark.cluster
-NAME = "whetstone-test"
+NAME = "whetstone-test-" + hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:6]
+"""Of this checkout: test runs of two checkouts at once must not take down each other's cluster."""
 POD = "reader"
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=3)"
 

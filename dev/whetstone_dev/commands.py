@@ -51,7 +51,7 @@ def run(
                 )
             output, noise = "", log.read_text(errors="replace")
     except FileNotFoundError as error:
-        raise DevError(f"{arguments[0]}: program not found; `make bootstrap` installs what is missing") from error
+        raise DevError(f"{arguments[0]}: program not found; `make cluster` installs what the cluster needs") from error
     except subprocess.TimeoutExpired as error:
         raise DevError(f"{' '.join(arguments[:4])} ...: no end after {timeout} s") from error
     if done.returncode != 0:

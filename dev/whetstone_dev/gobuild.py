@@ -115,7 +115,7 @@ def build(program: Program) -> Path:
     if program.path.exists():
         return program.path
     if shutil.which("go") is None:
-        raise DevError("go: program not found; install Go 1.24 or newer (https://go.dev/dl) and put it on PATH")
+        raise DevError("go: program not found; install Go 1.25 or newer (https://go.dev/dl) and put it on PATH")
     work = cache_folder() / "build" / program.name
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)

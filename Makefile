@@ -5,7 +5,7 @@ DEV := PYTHONPATH=dev:operator:server:trainer:agent $(PYTHON) -m whetstone_dev
 PYTEST := $(PYTHON) -m pytest
 STAMP := .venv/.whetstone-stamp
 .DEFAULT_GOAL := help
-.PHONY: help venv generate verify lint test test-unit test-integration test-trainer test-cluster test-long demo cluster cluster-down cluster-status images bench clean
+.PHONY: help venv generate verify lint test test-unit test-integration test-trainer test-cluster test-long demo cluster cluster-down cluster-status images clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -63,9 +63,6 @@ cluster-status: $(STAMP) ## Say what of it runs
 
 images: $(STAMP) ## Build all images and push them to the local registry
 	@$(DEV) images
-
-bench: $(STAMP) ## Measure the numbers in docs/ on this machine
-	@$(DEV) bench
 
 clean: ## Remove .venv and build/ (caches outside the checkout stay)
 	rm -rf .venv build dist

@@ -67,6 +67,7 @@ class Checkpoints:
                     f"{place} belongs to another recipe: data, base model or trainer changed since this object was"
                     f" made; remove {self.folder} or create the LoRATrainingJob anew",
                 )
+            log.info("going on from %s", place)
             return place
         return None
 

@@ -9,7 +9,6 @@ from whetstone_api.source import Source
 from whetstone_api.vocabulary import Annotation, ConditionType, Reason
 
 from whetstone_operator.controllers.gates import Judgement, judge_gates, judge_validity
-from whetstone_operator.controllers.job_outcome import Failed, Running, Succeeded
 from whetstone_operator.controllers.references import (
     require_account,
     require_baseline,
@@ -20,14 +19,13 @@ from whetstone_operator.controllers.run_to_end import (
     accept_retry,
     conclude,
     due_report,
-    fail,
     find_job,
-    follow_job,
+    finished_report,
     follow_suspension,
     handled_retry,
     has_ended,
+    read_result,
     rest,
-    wait_for_job,
 )
 from whetstone_operator.controllers.target import SERVER_FIELD, Resolved, resolve_target
 from whetstone_operator.kinds import CONFIG_MAP, Key
@@ -128,15 +126,7 @@ class Attempt:
                 raise RuntimeError("the target is resolved before the Job is created")
             self._job = await work.context.kube.create(benchmark_job(self._plan))
             work.status["target"] = self._plan.target.to_wire()
-        outcome = await follow_job(work, self._job)
-        if isinstance(outcome, Failed):
-            raise fail(work, outcome)
-        if isinstance(outcome, Succeeded):
-            _conclude(work, outcome.report)
-            return
-        running = outcome if isinstance(outcome, Running) else Running()
-        message = f"Job {self._job['metadata']['name']} is at work"
-        raise wait_for_job(running, self._job, reason=Reason.RUNNING, message=message)
+        _conclude(work, await finished_report(work, self._job, reason=Reason.RUNNING))
 
 
 def _measured(job: dict[str, Any]) -> MeasuredTarget | None:
@@ -162,16 +152,12 @@ def _claim_fields(plan: BenchmarkPlan) -> dict[str, str]:
 
 def _conclude(work: Run, report: TerminationReport) -> None:
     spec, result = work.resource.spec, report.result
-    try:
-        results = RunResults.model_validate(result.get("results"))
-        comparison = RunComparison.model_validate(result["comparison"]) if result.get("comparison") else None
-        if result.get("target"):
-            work.status["target"] = MeasuredTarget.model_validate(result["target"]).to_wire()
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = f"the runner's report does not fit this operator ({error.title}.{where}: {first['msg']})"
-        raise fail(work, Failed(Reason.INTERNAL_ERROR, f"{message}; use images of one release")) from error
+    results = read_result(work, RunResults, result.get("results"), reporter="runner")
+    comparison = None
+    if result.get("comparison"):
+        comparison = read_result(work, RunComparison, result["comparison"], reporter="runner")
+    if result.get("target"):
+        work.status["target"] = read_result(work, MeasuredTarget, result["target"], reporter="runner").to_wire()
     work.status["results"] = results.to_wire()
     if comparison is not None:
         work.status["comparison"] = comparison.to_wire()

@@ -3,26 +3,24 @@
 import json
 from typing import Any
 
-from pydantic import ValidationError
 from whetstone_api.loratrainingjob import DatasetReport, LoRATrainingJob, PublishedAdapter, TrainingProgress
 from whetstone_api.reports import TerminationReport
 from whetstone_api.source import Source
 from whetstone_api.vocabulary import Reason
 
-from whetstone_operator.controllers.job_outcome import Failed, Running, Succeeded, attempts
+from whetstone_operator.controllers.job_outcome import attempts
 from whetstone_operator.controllers.references import require_claims, require_config_map_key, require_server
 from whetstone_operator.controllers.run_to_end import (
     accept_retry,
     conclude,
     due_report,
-    fail,
     find_job,
-    follow_job,
+    finished_report,
     follow_suspension,
     handled_retry,
     has_ended,
+    read_result,
     rest,
-    wait_for_job,
 )
 from whetstone_operator.kinds import CONFIG_MAP, Key
 from whetstone_operator.resources.job_pod import CONFIG_KEY
@@ -122,7 +120,7 @@ class Attempt:
         report = await self._follow(work, PREPARE, Reason.PREPARING)
         result = report.result
         if "dataset" in result:
-            work.status["dataset"] = _read(work, DatasetReport, result["dataset"])
+            work.status["dataset"] = read_result(work, DatasetReport, result["dataset"], reporter="trainer").to_wire()
         if "adapter" in result:
             _publish(work, report)
 
@@ -143,13 +141,7 @@ class Attempt:
         if job is None:
             job = await work.context.kube.create(training_job(self._plan(work), stage))
             self._jobs[stage] = job
-        outcome = await follow_job(work, job)
-        if isinstance(outcome, Failed):
-            raise fail(work, outcome)
-        if isinstance(outcome, Succeeded):
-            return outcome.report
-        running = outcome if isinstance(outcome, Running) else Running()
-        raise wait_for_job(running, job, reason=reason, message=f"Job {job['metadata']['name']} is at work")
+        return await finished_report(work, job, reason=reason)
 
 
 async def _configured_base(work: Training) -> Source | None:
@@ -189,8 +181,8 @@ def _claim_fields(job: LoRATrainingJob, base: Source) -> dict[str, str]:
 
 
 def _publish(work: Training, report: TerminationReport) -> None:
-    adapter = _read(work, PublishedAdapter, report.result.get("adapter"))
-    work.status["adapter"] = adapter
+    adapter = read_result(work, PublishedAdapter, report.result.get("adapter"), reporter="trainer")
+    work.status["adapter"] = adapter.to_wire()
     metrics = report.result.get("metrics") or {}
     if metrics:
         work.status["metrics"] = {str(name): str(value)[:32] for name, value in metrics.items()}
@@ -198,15 +190,5 @@ def _publish(work: Training, report: TerminationReport) -> None:
     conclude(
         work,
         reason=Reason.ADOPTED if adopted else Reason.SUCCEEDED,
-        message=f"{'adopted' if adopted else 'published'} {adapter['uri']} ({adapter['digest'][:19]})",
+        message=f"{'adopted' if adopted else 'published'} {adapter.uri} ({adapter.digest[:19]})",
     )
-
-
-def _read(work: Training, model: type[DatasetReport] | type[PublishedAdapter], value: Any) -> dict[str, Any]:
-    try:
-        return model.model_validate(value).to_wire()
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = f"the trainer's report does not fit this operator ({model.__name__}.{where}: {first['msg']})"
-        raise fail(work, Failed(Reason.INTERNAL_ERROR, f"{message}; use images of one release")) from error

@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.loratrainingjob import LoRATrainingJob
+from whetstone_api.reports import TerminationReport
+from whetstone_api.schema import ApiModel
 from whetstone_api.vocabulary import Annotation, ConditionType, Reason
 
-from whetstone_operator.controllers.job_outcome import Failed, JobOutcome, Lost, Running, job_condition, judge
+from whetstone_operator.controllers.job_outcome import Failed, Lost, Succeeded, job_condition, judge
 from whetstone_operator.kinds import JOB, POD
 from whetstone_operator.resources.metadata import selector_labels
 from whetstone_operator.runtime.clock import to_rfc3339
@@ -93,17 +96,29 @@ async def follow_suspension[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], j
         raise Paused(Reason.SUSPENDED, "spec.suspend is true; set it to false to go on")
 
 
-async def follow_job[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], job: dict[str, Any]) -> JobOutcome:
-    """Return how a Job stands.
+async def finished_report[R: (LoRATrainingJob, BenchmarkRun)](
+    work: Work[R], job: dict[str, Any], *, reason: Reason
+) -> TerminationReport:
+    """Return what a Job ended with.
+
+    Args:
+        work: The object that the Job works for.
+        job: The Job.
+        reason: Reason of the conditions while it is at work.
 
     Raises:
-        Waiting: The Job completed and nothing is left to say with what. It is deleted, and the one created in its
-            place finds the published result and reports it.
+        Waiting: It is at work; or it completed and nothing is left to say with what. Then it is deleted, and the one
+            created in its place finds the published result and reports it.
+        Stalled: It failed; the object has ended.
     """
     name = job["metadata"]["name"]
     work.status.setdefault("startedAt", job["metadata"]["creationTimestamp"])
     pods = await work.context.kube.list(POD, work.namespace, {JOB_NAME_LABEL: name})
     outcome = judge(job, pods)
+    if isinstance(outcome, Succeeded):
+        return outcome.report
+    if isinstance(outcome, Failed):
+        raise fail(work, outcome)
     if isinstance(outcome, Lost):
         await work.context.kube.delete(JOB, work.namespace, name)
         raise Waiting(
@@ -111,15 +126,33 @@ async def follow_job[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], job: dic
             f"Job {name} completed and its pod is gone; it runs again to report what it published",
             LOOK_AGAIN_SECONDS,
         )
-    return outcome
-
-
-def wait_for_job(outcome: Running, job: Mapping[str, Any], *, reason: Reason, message: str) -> Waiting:
-    """Return the interrupt for a Job that is not done; the caller raises it."""
     if outcome.problem is not None:
-        return Waiting(Reason.POD_FAILED, outcome.problem, LOOK_AGAIN_SECONDS)
+        raise Waiting(Reason.POD_FAILED, outcome.problem, LOOK_AGAIN_SECONDS)
     ready = int(job.get("status", {}).get("ready") or 0) > 0
-    return Waiting(reason, message, None if ready else LOOK_AGAIN_SECONDS)
+    raise Waiting(reason, f"Job {name} is at work", None if ready else LOOK_AGAIN_SECONDS)
+
+
+def read_result[R: (LoRATrainingJob, BenchmarkRun), M: ApiModel](
+    work: Work[R], model: type[M], value: Any, *, reporter: str
+) -> M:
+    """Return a part of a report's result, checked against its model.
+
+    Args:
+        work: The object; it ends without a result when the value does not fit.
+        model: What the value should be.
+        value: The value as the pod reported it.
+        reporter: Who reported it, for the message.
+
+    Raises:
+        Stalled: The value does not fit: operator and pod are of different releases.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = f"the {reporter}'s report does not fit this operator ({model.__name__}.{where}: {first['msg']})"
+        raise fail(work, Failed(Reason.INTERNAL_ERROR, f"{message}; use images of one release")) from error
 
 
 def due_report[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> Reported | None:

@@ -200,13 +200,20 @@ def summarize(adapters: Sequence[ResolvedAdapter], pods: Sequence[PodView]) -> l
     return [_loaded(adapters, pods), _effective(adapters, pods), _base_parity(pods)]
 
 
-def _loaded(adapters: Sequence[ResolvedAdapter], pods: Sequence[PodView]) -> Summary:
-    condition = ConditionType.ADAPTERS_LOADED
+def _without_pods(condition: ConditionType, adapters: Sequence[ResolvedAdapter]) -> Summary | None:
+    """Return the condition where no pod needs to be asked: no adapters, or one that no pod could hold yet."""
     if not adapters:
         return Summary(condition=condition, status="True", reason=Reason.NO_ADAPTERS, message="spec.adapters is empty")
     held_back = next((adapter for adapter in adapters if adapter.reason is not None), None)
     if held_back is not None and held_back.reason is not None:
         return Summary(condition=condition, status="False", reason=held_back.reason, message=held_back.message)
+    return None
+
+
+def _loaded(adapters: Sequence[ResolvedAdapter], pods: Sequence[PodView]) -> Summary:
+    condition = ConditionType.ADAPTERS_LOADED
+    if (early := _without_pods(condition, adapters)) is not None:
+        return early
     ready = [pod for pod in pods if pod.ready]
     missing = [
         (adapter, pod)
@@ -226,11 +233,8 @@ def _loaded(adapters: Sequence[ResolvedAdapter], pods: Sequence[PodView]) -> Sum
 
 def _effective(adapters: Sequence[ResolvedAdapter], pods: Sequence[PodView]) -> Summary:
     condition = ConditionType.ADAPTER_EFFECTIVE
-    if not adapters:
-        return Summary(condition=condition, status="True", reason=Reason.NO_ADAPTERS, message="spec.adapters is empty")
-    held_back = next((adapter for adapter in adapters if adapter.reason is not None), None)
-    if held_back is not None and held_back.reason is not None:
-        return Summary(condition=condition, status="False", reason=held_back.reason, message=held_back.message)
+    if (early := _without_pods(condition, adapters)) is not None:
+        return early
     states = [(adapter, pod, state_of(pod, adapter)) for adapter in adapters for pod in pods if pod.ready]
     pending = next(
         ((adapter, pod) for adapter, pod, state in states if not (state and state.loaded and state.effect.effective)),

@@ -125,11 +125,11 @@ def decide_promotion(
         minimum_tasks: Fewest scored tasks of a run that may move the alias.
     """
     counting = [item for item in evidence if item.tasks >= minimum_tasks]
-    to_base = Move(adapter=base, served_name=base, digest=None, run=None, cause="initial")
     if current is None:
-        return _promotion(None, evidence=counting, versions=versions, after=None) or to_base
+        first = _promotion(None, evidence=counting, versions=versions, after=None)
+        return first or _to_base(base, cause="initial")
     if current.digest is not None and current.digest not in versions:
-        return Move(adapter=base, served_name=base, digest=None, run=None, cause="removed")
+        return _to_base(base, cause="removed")
     after = _decided_at(current, evidence)
     rollback = _rollback(current, base=base, evidence=counting, versions=versions, after=after)
     return rollback or _promotion(current, evidence=counting, versions=versions, after=after)
@@ -142,13 +142,21 @@ def decide_fixed(*, current: AliasStatus | None, target: str, base: str, version
     it serves, or is unknown to clients.
     """
     if target == base:
-        move = Move(adapter=base, served_name=base, digest=None, run=None, cause="spec")
+        move = _to_base(base, cause="spec")
     else:
         version = next((item for item in versions if item.adapter == target and item.effective), None)
         if version is None:
             return None
-        move = Move(adapter=target, served_name=version.served_name, digest=version.digest, run=None, cause="spec")
+        move = _to_version(version, cause="spec")
     return None if current is not None and current.served_name == move.served_name else move
+
+
+def _to_base(base: str, *, cause: str, run: str | None = None) -> Move:
+    return Move(adapter=base, served_name=base, digest=None, run=run, cause=cause)
+
+
+def _to_version(version: Version, *, cause: str, run: str | None = None) -> Move:
+    return Move(adapter=version.adapter, served_name=version.served_name, digest=version.digest, run=run, cause=cause)
 
 
 def _decided_at(current: AliasStatus, evidence: Sequence[Evidence]) -> datetime | None:
@@ -176,14 +184,8 @@ def _rollback(
         return None
     before = next((item for item in versions.values() if item.served_name == current.previous), None)
     if before is not None and before.effective and not _found_worse(before.digest, evidence):
-        return Move(
-            adapter=before.adapter,
-            served_name=before.served_name,
-            digest=before.digest,
-            run=newest.run,
-            cause="rollback",
-        )
-    return Move(adapter=base, served_name=base, digest=None, run=newest.run, cause="rollback")
+        return _to_version(before, run=newest.run, cause="rollback")
+    return _to_base(base, run=newest.run, cause="rollback")
 
 
 def _promotion(
@@ -202,13 +204,7 @@ def _promotion(
             continue
         if _found_worse(version.digest, evidence) or _worse_than(version.digest, serves, evidence):
             continue
-        return Move(
-            adapter=version.adapter,
-            served_name=version.served_name,
-            digest=version.digest,
-            run=item.run,
-            cause="promotion",
-        )
+        return _to_version(version, run=item.run, cause="promotion")
     return None
 
 

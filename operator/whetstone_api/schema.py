@@ -11,6 +11,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from whetstone_api.vocabulary import MAX_SERVED_NAME
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
@@ -51,7 +53,10 @@ class RunToEndSpec(ApiModel):
 
 
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-ServedName = Annotated[str, Field(min_length=1, max_length=54, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
+ServedName = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_SERVED_NAME, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"),
+]
 """A name that clients put into `model`: base, adapter or alias."""
 ObjectName = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
 """Name of another object in the same namespace."""

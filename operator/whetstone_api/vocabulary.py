@@ -60,8 +60,6 @@ class Annotation(StrEnum):
     """Set by a user on a failed LoRATrainingJob or BenchmarkRun, to any new value: try once more."""
     MEASURED_TARGET = "whetstone.dev/measured-target"
     """On the Job of a BenchmarkRun: the version that it measures (`MeasuredTarget` as JSON), fixed at its start."""
-    SPEC_HASH = "whetstone.dev/spec-hash"
-    """On Jobs and pod templates: digest of what the operator rendered, to tell restarts from hot changes."""
 
 
 class ConditionType(StrEnum):
@@ -117,8 +115,6 @@ class Reason(StrEnum):
     """A Secret that the spec names does not exist; it is waited for."""
     INVALID_SPEC = "InvalidSpec"
     """The spec passed the schema but cannot work; the message names the field and the fix."""
-    UNSUPPORTED_SOURCE = "UnsupportedSource"
-    """A URI's scheme is not supported for that field."""
     APPLY_REFUSED = "ApplyRefused"
     """The API server refused a child object; the message is its answer."""
     POD_FAILED = "PodFailed"
@@ -175,8 +171,6 @@ class Reason(StrEnum):
     """An adapter was trained on another base model than the server serves."""
     ALIAS_MOVED = "AliasMoved"
     """An alias now answers with another version."""
-    NAME_CONFLICT = "NameConflict"
-    """Base, adapters and aliases of a server share one name space, and two of them are equal."""
 
     # LoRATrainingJob
     PREPARING = "Preparing"

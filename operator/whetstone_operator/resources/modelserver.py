@@ -10,7 +10,7 @@ from typing import Any
 
 from whetstone_api.modelserver import Dtype, ModelServer
 from whetstone_api.pod_state import DESIRED_FILE, ENGINE_PORT, SIDECAR_PORT, DesiredState
-from whetstone_api.vocabulary import REPORT_TOKEN_PATH, Reason
+from whetstone_api.vocabulary import Reason
 
 from whetstone_operator.resources.metadata import child_labels, child_metadata, selector_labels
 from whetstone_operator.resources.pods import (
@@ -277,7 +277,6 @@ def _sidecar_container(server: ModelServer, settings: Settings) -> dict[str, Any
         "WHETSTONE_ADAPTERS_DIR": ADAPTERS_FOLDER,
         "WHETSTONE_TOKEN_FILE": f"{TOKEN_FOLDER}/{TOKEN_KEY}",
         "WHETSTONE_REPORT_URL": report_url,
-        "WHETSTONE_REPORT_TOKEN_FILE": REPORT_TOKEN_PATH,
         "HOME": _TMP,
     }
     return {

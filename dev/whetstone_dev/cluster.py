@@ -237,7 +237,7 @@ class Cluster:
             except DevError:
                 return False
 
-        self.plane.wait_for(ready, process="kubelet", timeout=120)
+        self.plane.wait_for(ready, processes=["kubelet"], timeout=120)
 
     def _write_kubeconfig(self) -> None:
         BUILD.mkdir(exist_ok=True)

@@ -11,7 +11,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,7 +96,7 @@ class ControlPlane:
         self.write_credentials()
         self._start_etcd()
         self._start_api_server()
-        self.wait_ready(timeout=timeout)
+        self.wait_for(self.ready, processes=("etcd", "kube-apiserver"), timeout=timeout)
         self._start_controller_manager()
         if scheduler:
             self._spawn(
@@ -123,31 +123,22 @@ class ControlPlane:
         except (OSError, urllib.error.URLError, ssl.SSLError):
             return False
 
-    def wait_ready(self, *, timeout: float) -> None:
-        """Wait until the API server is ready; a process that ended is reported at once."""
-        deadline = time.monotonic() + timeout
-        while not self.ready():
-            for name in ("etcd", "kube-apiserver"):
-                if not self.processes.alive(name):
-                    raise DevError(f"{name} ended while starting:\n    {self.processes.tail(name)}")
-            if time.monotonic() > deadline:
-                tail = self.processes.tail("kube-apiserver")
-                raise DevError(f"the API server is not ready after {timeout:.0f} s:\n    {tail}")
-            time.sleep(0.1)
-
-    def wait_for(self, done: Callable[[], bool], *, process: str, timeout: float) -> None:
-        """Wait until `done`; report at once when the process that should bring it about ended.
+    def wait_for(self, done: Callable[[], bool], *, processes: Sequence[str], timeout: float) -> None:
+        """Wait until `done`; report at once when one of the processes that should bring it about ended.
 
         Raises:
-            DevError: the process ended, or `timeout` seconds passed.
+            DevError: a process ended, or `timeout` seconds passed; the message holds the words of that process, or of
+                the last one named.
         """
         deadline = time.monotonic() + timeout
         while not done():
-            if not self.processes.alive(process):
-                raise DevError(f"{process} ended while starting:\n    {self.processes.tail(process)}")
+            for name in processes:
+                if not self.processes.alive(name):
+                    raise DevError(f"{name} ended while starting:\n    {self.processes.tail(name)}")
             if time.monotonic() > deadline:
-                raise DevError(f"{process} is not ready after {timeout:.0f} s:\n    {self.processes.tail(process)}")
-            time.sleep(0.2)
+                name = processes[-1]
+                raise DevError(f"{name} is not ready after {timeout:.0f} s:\n    {self.processes.tail(name)}")
+            time.sleep(0.1)
 
     def write_credentials(self) -> None:
         """Make every certificate, key and kubeconfig of the control plane that is not there yet."""

@@ -187,9 +187,9 @@ def _build(image: Image, *, known: dict[str, Image]) -> None:
         # The registries may sit behind a private certificate authority that only the host knows.
         arguments += ["--volume", "/etc/ssl/certs:/etc/ssl/certs:ro"]
     if image.parent:
+        # What lies under the parent's local name may be of other sources; with its layers at hand this is quick.
+        _build(known[image.parent], known=known)
         arguments += ["--build-arg", f"{image.parent.upper()}={known[image.parent].local}"]
-        if not succeeds(["buildah", "inspect", "--type", "image", known[image.parent].local]):
-            _build(known[image.parent], known=known)
     else:
         arguments += ["--build-arg", f"BASE={BASE_IMAGE}"]
     arguments += ["--tag", image.local, "--file", image.containerfile, CHECKOUT]

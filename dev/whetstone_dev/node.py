@@ -131,7 +131,7 @@ class Node:
     def _start_containerd(self) -> None:
         fresh = not self._processes.alive("containerd")
         self._spawn("containerd", ["containerd", "--config", self.folder / "containerd.toml"])
-        self.plane.wait_for(self._answers, process="containerd", timeout=60)
+        self.plane.wait_for(self._answers, processes=["containerd"], timeout=60)
         if fresh and not self._processes.alive("kubelet"):
             self._purge_containers()
         if HELPER_IMAGE not in run(self._ctr("images", "list", "-q")).split():

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import random
-from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 
@@ -54,15 +53,13 @@ class WorkQueue[K: Hashable]:
         self._process = process
         self._workers = workers
         self._backoff = backoff or Backoff()
-        self._ready: deque[K] = deque()
+        self._ready: asyncio.Queue[K] = asyncio.Queue()
         self._since: dict[K, float] = {}
         self._running: set[K] = set()
         self._again: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
-        self._wake = asyncio.Condition()
         self._tasks: list[asyncio.Task[None]] = []
-        self._notices: set[asyncio.Task[None]] = set()
         self.finished = 0
         """Keys worked on since the start."""
 
@@ -75,9 +72,8 @@ class WorkQueue[K: Hashable]:
             self._again.add(key)
         elif key not in self._since:
             self._since[key] = asyncio.get_running_loop().time()
-            self._ready.append(key)
-            QUEUE_DEPTH.set(len(self._ready))
-            self._notify()
+            self._ready.put_nowait(key)
+            QUEUE_DEPTH.set(self._ready.qsize())
 
     def start(self) -> None:
         """Start the workers."""
@@ -94,7 +90,7 @@ class WorkQueue[K: Hashable]:
     @property
     def idle(self) -> bool:
         """Whether nothing is due or being worked on."""
-        return not self._ready and not self._running
+        return self._ready.empty() and not self._running
 
     @property
     def stuck(self) -> bool:
@@ -114,22 +110,11 @@ class WorkQueue[K: Hashable]:
         self._timers.pop(key, None)
         self.add(key)
 
-    def _notify(self) -> None:
-        task = asyncio.ensure_future(self._notify_one())
-        self._notices.add(task)
-        task.add_done_callback(self._notices.discard)
-
-    async def _notify_one(self) -> None:
-        async with self._wake:
-            self._wake.notify()
-
     async def _work(self) -> None:
         while True:
-            async with self._wake:
-                await self._wake.wait_for(lambda: self._ready)
-                key = self._ready.popleft()
-                self._running.add(key)
-            QUEUE_DEPTH.set(len(self._ready))
+            key = await self._ready.get()
+            self._running.add(key)
+            QUEUE_DEPTH.set(self._ready.qsize())
             QUEUE_SECONDS.observe(asyncio.get_running_loop().time() - self._since.pop(key))
             timer = self._timers.pop(key, None)
             if timer is not None:

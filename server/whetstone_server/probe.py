@@ -89,7 +89,7 @@ def judge_effect(probe: Probe, *, measured: Sequence[float], dtype: str | None) 
             effect=Effect.UNKNOWN,
             message=f"recorded in {probe.dtype}, the engine computes in {dtype or 'a precision of its own choice'}",
         )
-    noise = max(probe.noise, NOISE_FLOOR.get(probe.dtype, max(NOISE_FLOOR.values())))
+    noise = _noise(probe)
     size = max((abs(value) for value in recorded), default=0.0)
     if size < EFFECT_OVER_NOISE * noise:
         return Verdict(
@@ -102,10 +102,7 @@ def judge_effect(probe: Probe, *, measured: Sequence[float], dtype: str | None) 
             effect=Effect.NO_EFFECT,
             message=f"the output is the base model's: it changes by {found:.3g} nats, recorded were {size:.3g}",
         )
-    worst, expected = max(
-        zip(measured, recorded, strict=True),
-        key=lambda pair: abs(pair[0] - pair[1]) - RELATIVE_TOLERANCE * abs(pair[1]),
-    )
+    worst, expected = _worst(measured, recorded)
     figures = f"{len(recorded)} tokens, largest deviation {abs(worst - expected):.3g} nats of {expected:.3g} recorded"
     if abs(worst - expected) > _tolerance(expected, noise):
         return Verdict(effect=Effect.DIVERGENT, message=f"the output is not the one recorded at training: {figures}")
@@ -146,12 +143,9 @@ def judge_base(probe: Probe, *, measured: Sequence[float], dtype: str | None) ->
         )
     if dtype != probe.dtype:
         return BaseState(message=f"the probe at hand was recorded in {probe.dtype}, not in the engine's precision")
-    noise = max(probe.noise, NOISE_FLOOR.get(probe.dtype, max(NOISE_FLOOR.values())))
+    noise = _noise(probe)
     recorded = [value for case in probe.cases for value in case.base_logprobs]
-    worst = max(
-        zip(measured, recorded, strict=True),
-        key=lambda pair: abs(pair[0] - pair[1]) - RELATIVE_TOLERANCE * abs(pair[1]),
-    )
+    worst = _worst(measured, recorded)
     figures = f"{worst[0]:.3g} measured, {worst[1]:.3g} recorded at the worst of {len(recorded)} tokens"
     if abs(worst[0] - worst[1]) > _tolerance(worst[1], noise):
         return BaseState(
@@ -160,6 +154,18 @@ def judge_base(probe: Probe, *, measured: Sequence[float], dtype: str | None) ->
             message=f"the engine computes another base model than the trainer: {figures}; try dtype Float32",
         )
     return BaseState(status="True", reason=Reason.VERIFIED, message=figures)
+
+
+def _noise(probe: Probe) -> float:
+    return max(probe.noise, NOISE_FLOOR.get(probe.dtype, max(NOISE_FLOOR.values())))
+
+
+def _worst(measured: Sequence[float], recorded: Sequence[float]) -> tuple[float, float]:
+    """Return the pair that is furthest apart, beyond what its size allows."""
+    return max(
+        zip(measured, recorded, strict=True),
+        key=lambda pair: abs(pair[0] - pair[1]) - RELATIVE_TOLERANCE * abs(pair[1]),
+    )
 
 
 def _tolerance(expected: float, noise: float) -> float:

@@ -11,6 +11,7 @@ from support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 KIND = "ModelServer"
+CHILDREN = {"Deployment": "server-engine", "Service": "server", "ConfigMap": "server-desired"}
 STORES = [{"name": "adapters", "claimName": "adapters"}]
 VERSION = "tuned--aaaaaaaa"
 
@@ -48,7 +49,9 @@ def test_missing_claim_is_named_and_waited_for(world: World, operator: OperatorP
 def test_unpublished_adapter_never_holds_the_server_back(world: World, operator: OperatorProcess) -> None:
     world.claims()
     world.serve(adapterStores=STORES, adapters=[{"name": "tuned", "trainingJobRef": {"name": "train"}}])
-    world.wait_reason(KIND, "server", "ReferenceNotFound", condition="AdaptersLoaded")
+    missing = world.wait_reason(KIND, "server", "ReferenceNotFound", condition="AdaptersLoaded")
+    assert missing["status"] != "True"
+    assert "LoRATrainingJob train" in missing["message"]
     world.train()
     world.wait_reason(KIND, "server", "NotPublished", condition="AdaptersLoaded")
     world.start_engines()
@@ -58,10 +61,11 @@ def test_unpublished_adapter_never_holds_the_server_back(world: World, operator:
 def test_published_adapter_reaches_pods_without_a_rollout(world: World, operator: OperatorProcess) -> None:
     world.claims()
     world.serve(adapterStores=STORES, adapters=[{"name": "tuned", "trainingJobRef": {"name": "train"}}])
-    world.train()
+    world.start_engines()
+    world.train(baseModel={"modelServerRef": {"name": "server"}})
     world.end_well(world.wait_job("train", "prepare"), dataset=DATASET)
     train = world.wait_job("train", "train")
-    before, template = desired(world), world.get("Deployment", "server-engine")["spec"]["template"]
+    before, deployment = desired(world), world.get("Deployment", "server-engine")
     world.end_well(train, adapter=ADAPTER, metrics={})
     held = eventually(lambda: desired(world)["adapters"], what="the adapter in the desired state")
     assert held == [
@@ -75,7 +79,9 @@ def test_published_adapter_reaches_pods_without_a_rollout(world: World, operator
         }
     ]
     assert desired(world)["revision"] > before["revision"]
-    assert world.get("Deployment", "server-engine")["spec"]["template"] == template
+    after = world.get("Deployment", "server-engine")
+    assert after["spec"]["template"] == deployment["spec"]["template"]
+    assert after["metadata"]["generation"] == deployment["metadata"]["generation"]
 
 
 def test_adapter_outside_the_stores_is_refused_with_the_fix(world: World, operator: OperatorProcess) -> None:
@@ -130,12 +136,11 @@ def test_deleted_children_come_back_and_the_token_stays(world: World, operator: 
     world.wait_reason(KIND, "server", "EngineStarting")
     token = world.get("Secret", "server-token")["data"]["token"]
     assert len(base64.b64decode(token)) == 64
-    kinds = {"Deployment": "server-engine", "Service": "server", "ConfigMap": "server-desired"}
-    old = {kind: world.get(kind, name)["metadata"]["uid"] for kind, name in kinds.items()}
+    old = {kind: world.get(kind, name)["metadata"]["uid"] for kind, name in CHILDREN.items()}
     revision = desired(world)["revision"]
-    for kind, name in kinds.items():
+    for kind, name in CHILDREN.items():
         world.api.delete(kind, name, namespace=world.namespace)
-    for kind, name in kinds.items():
+    for kind, name in CHILDREN.items():
         eventually(
             lambda kind=kind, name=name: (
                 (found := world.api.get(kind, name, namespace=world.namespace)) is not None
@@ -152,7 +157,7 @@ def test_deleting_the_server_removes_its_children(world: World, operator: Operat
     world.serve()
     world.wait_reason(KIND, "server", "EngineStarting")
     world.api.delete(KIND, "server", namespace=world.namespace)
-    for kind, name in (("Deployment", "server-engine"), ("Service", "server"), ("Secret", "server-token")):
+    for kind, name in (*CHILDREN.items(), ("Secret", "server-token")):
         eventually(
             lambda kind=kind, name=name: world.api.get(kind, name, namespace=world.namespace) is None,
             what=f"{kind} is gone",
@@ -163,7 +168,7 @@ def test_restart_of_the_operator_changes_nothing(world: World, operator: Operato
     world.claims()
     world.serve()
     world.start_engines()
-    names = {KIND: "server", "ConfigMap": "server-desired", "Service": "server", "Deployment": "server-engine"}
+    names = {KIND: "server", **CHILDREN}
 
     def versions() -> dict[str, str]:
         return {kind: world.get(kind, name)["metadata"]["resourceVersion"] for kind, name in names.items()}
@@ -176,3 +181,53 @@ def test_restart_of_the_operator_changes_nothing(world: World, operator: Operato
         what="the server is looked at again",
     )
     assert versions() == before
+
+
+def test_changed_children_are_set_right(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve()
+    eventually(lambda: world.engine_pods(), what="a pod")
+    world.api.merge("Deployment", "server-engine", {"spec": {"replicas": 3}}, namespace=world.namespace)
+    eventually(lambda: world.get("Deployment", "server-engine")["spec"]["replicas"] == 1, what="one replica again")
+
+
+def test_scale_subresource_changes_the_pods(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve()
+    world.start_engines()
+    path = f"/apis/whetstone.dev/v1alpha1/namespaces/{world.namespace}/modelservers/server/scale"
+    scale = world.api.raw("GET", path)
+    assert scale["status"]["selector"]
+    world.api.raw("PUT", path, {**scale, "spec": {"replicas": 2}})
+    eventually(lambda: len(world.engine_pods()) == 2, what="two pods")
+    world.api.merge(KIND, "server", {"spec": {"replicas": 0}}, namespace=world.namespace)
+    world.wait_reason(KIND, "server", "ScaledToZero")
+
+
+def test_kill_keeps_token_and_deployment(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve()
+    eventually(lambda: world.engine_pods(), what="a pod")
+    operator.kill()
+    before = [world.get(kind, name) for kind, name in (("Secret", "server-token"), ("Deployment", "server-engine"))]
+    operator.start()
+    world.start_engines()
+    secret, deployment = world.get("Secret", "server-token"), world.get("Deployment", "server-engine")
+    assert secret["data"] == before[0]["data"]
+    assert deployment["metadata"]["uid"] == before[1]["metadata"]["uid"]
+    assert deployment["metadata"]["generation"] == before[1]["metadata"]["generation"]
+
+
+def test_status_is_silent_at_rest(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve()
+    world.start_engines()
+    for number in range(5):
+        before = operator.metric("whetstone_reconcile_total", controller="modelservers")
+        note = {"metadata": {"annotations": {"example.com/touched": TIME + str(number)}}}
+        version = world.api.merge(KIND, "server", note, namespace=world.namespace)["metadata"]["resourceVersion"]
+        eventually(
+            lambda before=before: operator.metric("whetstone_reconcile_total", controller="modelservers") > before + 1,
+            what="two reconciles",
+        )
+        assert number == 0 or world.get(KIND, "server")["metadata"]["resourceVersion"] == version

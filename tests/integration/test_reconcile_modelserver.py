@@ -34,8 +34,7 @@ def test_server_gets_its_children_and_serves(world: World, operator: OperatorPro
     assert (status["replicas"], status["readyReplicas"]) == (1, 1)
     assert world.condition(KIND, "server", "Reconciling") is None
     assert world.get("Service", "server")["spec"]["ports"][0]["targetPort"] == 8000
-    reasons = {event["reason"] for event in world.api.list("Event", namespace=world.namespace)}
-    assert {"EngineStarting", "Serving"} <= reasons
+    world.wait_events("EngineStarting", "Serving")
 
 
 def test_missing_claim_is_named_and_waited_for(world: World, operator: OperatorProcess) -> None:
@@ -97,7 +96,7 @@ def test_alias_with_a_promotion_serves_the_base_at_first(world: World, operator:
     promotion = {"benchmarkSelector": {"matchLabels": {"suite": "shell"}}}
     world.serve(aliases=[{"name": "assistant", "promotion": promotion}])
     eventually(lambda: desired(world)["aliases"] == {"assistant": "base"}, what="the alias is routed to the base")
-    alias = world.get(KIND, "server")["status"]["aliases"][0]
+    alias = eventually(lambda: world.get(KIND, "server")["status"].get("aliases"), what="the alias in status")[0]
     assert (alias["adapter"], alias["servedName"]) == ("base", "base")
     world.api.merge(KIND, "server", {"spec": {"aliases": None}}, namespace=world.namespace)
     eventually(lambda: "aliases" not in desired(world) or not desired(world)["aliases"], what="the alias is gone")

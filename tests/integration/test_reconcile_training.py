@@ -22,8 +22,7 @@ def test_training_ends_with_the_published_adapter(world: World, operator: Operat
     assert status["metrics"] == {"trainLoss": "0.5"}
     assert {one["type"] for one in status["conditions"]} == {"Ready", "Complete"}
     assert all(one["observedGeneration"] == 1 for one in status["conditions"])
-    reasons = {event["reason"] for event in world.api.list("Event", namespace=world.namespace)}
-    assert {"Preparing", "Training", "Succeeded"} <= reasons
+    world.wait_events("Preparing", "Training", "Succeeded")
 
 
 def test_missing_claim_is_named_and_waited_for(world: World, operator: OperatorProcess) -> None:

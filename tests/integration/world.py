@@ -125,6 +125,16 @@ class World:
 
         return eventually(found, what=f"{kind} {name}: {condition} has reason {reason}")
 
+    def wait_events(self, *reasons: str) -> None:
+        """Wait for Events with these reasons; they follow the status that they tell of."""
+
+        def found() -> bool:
+            told = {event["reason"] for event in self.api.list("Event", namespace=self.namespace)}
+            assert set(reasons) <= told, f"{sorted(told)}"
+            return True
+
+        eventually(found, what=f"events {', '.join(reasons)}")
+
     def jobs(self, owner: str, *, kind: str = "lora-training-job") -> list[Object]:
         """Return the Jobs of an object that are not being deleted, oldest first."""
         labels = f"whetstone.dev/{kind}={owner}"

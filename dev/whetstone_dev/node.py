@@ -157,6 +157,7 @@ class Node:
         self.image_store.mkdir(parents=True, exist_ok=True)
         self.socket.parent.mkdir(parents=True, exist_ok=True)
         cri = '[plugins."io.containerd.grpc.v1.cri"'
+        # Layers are kept unpacked only, since the registry has them packed: a third of the image store.
         # A sandbox may not lower its out-of-memory score without CAP_SYS_RESOURCE, which some machines lack.
         (self.folder / "containerd.toml").write_text(f"""version = 2
 root = "{self.image_store}"
@@ -173,6 +174,8 @@ state = "{self.folder / "run" / "containerd"}"
   conf_dir = "{self.folder / "cni"}"
 {cri}.registry]
   config_path = "{self.folder / "registries"}"
+{cri}.containerd]
+  discard_unpacked_layers = true
 {cri}.containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
 {cri}.containerd.runtimes.runc.options]

@@ -27,6 +27,9 @@ class ProgressReport(WireModel):
     """Steps or trials in all."""
     loss: float | None = None
     eta_seconds: int | None = None
+    adapter: dict[str, Any] | None = None
+    """`PublishedAdapter`, once it lies at its place: servers load it before the pod has ended. A hint; the digest is
+    checked on load, and the termination message has the last word."""
 
 
 class Outcome(StrEnum):

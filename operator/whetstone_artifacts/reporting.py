@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 5.0
 class Reporter:
     """Sends progress in a thread of its own: the caller never waits and never fails for it.
 
-    When reports come faster than they may be sent, only the newest is.
+    When reports come faster than they may be sent, only the newest is; one that says `at_once` does not wait.
 
     Args:
         url: The operator's endpoint for the object.
@@ -34,15 +34,22 @@ class Reporter:
         self._token_path = Path(token_path)
         self._interval = interval_seconds
         self._pending: ProgressReport | None = None
+        self._hurry = False
         self._closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
         self._thread.start()
 
-    def send(self, report: ProgressReport) -> None:
-        """Send a report soon. Never raises, never blocks."""
+    def send(self, report: ProgressReport, *, at_once: bool = False) -> None:
+        """Send a report soon. Never raises, never blocks.
+
+        Args:
+            report: What to send.
+            at_once: Whether somebody waits for it: the interval does not hold it back.
+        """
         with self._changed:
             self._pending = report
+            self._hurry = self._hurry or at_once
             self._changed.notify()
 
     def close(self, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
@@ -57,9 +64,9 @@ class Reporter:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._pending is not None or self._closed)
-                while not self._closed and (rest := next_at - time.monotonic()) > 0:
+                while not (self._closed or self._hurry) and (rest := next_at - time.monotonic()) > 0:
                     self._changed.wait(rest)
-                report, self._pending = self._pending, None
+                report, self._pending, self._hurry = self._pending, None, False
                 closed = self._closed
             if report is not None:
                 self._post(report)

@@ -25,6 +25,45 @@ def test_training_ends_with_the_published_adapter(world: World, operator: Operat
     world.wait_events("Preparing", "Training", "Succeeded")
 
 
+PUBLISHED = {"phase": "Publish", "adapter": ADAPTER}
+
+
+def test_reported_publication_is_taken_over_before_the_pod_ends(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.train()
+    world.end_well(world.wait_job("train", "prepare"), dataset=DATASET)
+    job = world.wait_job("train", "train")
+    pod = eventually(lambda: world.pods(job), what="a pod")[0]
+    path = f"loratrainingjobs/{world.namespace}/train"
+    elsewhere = {**PUBLISHED, "adapter": {**ADAPTER, "uri": "pvc://adapters/other"}}
+    assert operator.report(path, token=world.pod_token(pod), body=elsewhere) == 202
+    eventually(lambda: world.get(KIND, "train")["status"].get("progress", {}).get("phase") == "Publish", what="heard")
+    assert "adapter" not in world.get(KIND, "train")["status"]
+    assert operator.report(path, token=world.pod_token(pod), body=PUBLISHED) == 202
+    eventually(lambda: world.get(KIND, "train")["status"].get("adapter") == ADAPTER, what="the adapter")
+    assert world.condition(KIND, "train", "Complete") is None
+    operator.kill()
+    operator.start()
+    corrected = {**ADAPTER, "digest": "sha256:" + "b" * 64}
+    world.end_well(job, adapter=corrected, metrics={})
+    world.wait_reason(KIND, "train", "Succeeded", condition="Complete")
+    assert world.get(KIND, "train")["status"]["adapter"] == corrected
+
+
+def test_reported_publication_of_a_job_that_fails_is_taken_back(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.train()
+    world.end_well(world.wait_job("train", "prepare"), dataset=DATASET)
+    job = world.wait_job("train", "train")
+    pod = eventually(lambda: world.pods(job), what="a pod")[0]
+    path = f"loratrainingjobs/{world.namespace}/train"
+    assert operator.report(path, token=world.pod_token(pod), body=PUBLISHED) == 202
+    eventually(lambda: world.get(KIND, "train")["status"].get("adapter") == ADAPTER, what="the adapter")
+    world.end_pod(job, user_error("TrainingDiverged", "spoiled"))
+    world.wait_reason(KIND, "train", "TrainingDiverged", condition="Failed")
+    assert "adapter" not in world.get(KIND, "train")["status"]
+
+
 def test_missing_claim_is_named_and_waited_for(world: World, operator: OperatorProcess) -> None:
     world.claims("models", "workspace", "adapters")
     world.train()

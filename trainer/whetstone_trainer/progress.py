@@ -3,6 +3,7 @@
 import logging
 
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
+from whetstone_api.loratrainingjob import PublishedAdapter
 from whetstone_api.reports import ProgressReport
 from whetstone_artifacts.reporting import Reporter
 
@@ -41,6 +42,10 @@ class Progress:
         """Report that a phase began: Validate, Prepare, Train, Verify or Publish."""
         log.info("phase %s", name)
         self._reporter.send(ProgressReport(phase=name))
+
+    def published(self, adapter: PublishedAdapter) -> None:
+        """Report what lies at the output place, at once: servers load it while this program ends."""
+        self._reporter.send(ProgressReport(phase="Publish", adapter=adapter.to_wire()), at_once=True)
 
     def step(
         self, *, step: int, max_steps: int, loss: float, eta_seconds: float | None, tokens_per_second: float | None

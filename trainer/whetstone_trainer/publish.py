@@ -131,7 +131,7 @@ def publish_adapter(
         namespace=config.object.namespace,
         metrics=metrics,
         versions=_versions(),
-        published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        published_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     )
     (folder / PROBE_FILE).write_text(probe.to_json())
     (folder / LINEAGE_FILE).write_text(lineage.to_json())

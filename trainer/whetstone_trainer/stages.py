@@ -28,7 +28,7 @@ def run_prepare(config: TrainingConfig, progress: Progress, _stop: StopSignal) -
     """
     progress.phase("Validate")
     recipe = read_recipe(config)
-    if (adopted := _adopt(config, recipe)) is not None:
+    if (adopted := _adopt(config, recipe, progress)) is not None:
         return adopted
     progress.phase("Prepare")
     report = prepare_data(config, recipe)
@@ -56,7 +56,7 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
     recipe = read_recipe(config)
     place = Path(config.output_path)
     with output_lock(place):
-        if (adopted := _adopt(config, recipe)) is not None:
+        if (adopted := _adopt(config, recipe, progress)) is not None:
             return adopted
         prepared = prepare_data(config, recipe)
 
@@ -76,6 +76,7 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
             progress.phase("Publish")
             failpoint("before-publish", Path(config.workspace_path))
             adapter = publish_adapter(folder, config, recipe, prepared=prepared, probe=probe, metrics=trained.metrics)
+            progress.published(adapter)
     return TerminationReport(
         outcome=Outcome.SUCCEEDED,
         reason=Reason.SUCCEEDED,
@@ -84,11 +85,12 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
     )
 
 
-def _adopt(config: TrainingConfig, recipe: Recipe) -> TerminationReport | None:
+def _adopt(config: TrainingConfig, recipe: Recipe, progress: Progress) -> TerminationReport | None:
     lineage = find_adapter(Path(config.output_path), recipe.digest, recipe=recipe.content)
     if lineage is None:
         return None
     adapter = published(config, lineage)
+    progress.published(adapter)
     return TerminationReport(
         outcome=Outcome.SUCCEEDED,
         reason=Reason.ADOPTED,

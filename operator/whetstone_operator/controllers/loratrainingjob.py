@@ -9,6 +9,7 @@ from whetstone_api.source import Source
 from whetstone_api.vocabulary import Reason
 
 from whetstone_operator.controllers.job_outcome import attempts
+from whetstone_operator.controllers.publication import hear_publication, withdraw_publication
 from whetstone_operator.controllers.references import require_claims, require_config_map_key, require_server
 from whetstone_operator.controllers.run_to_end import (
     accept_retry,
@@ -62,7 +63,16 @@ class Attempt:
 
     def steps(self) -> list[Step[LoRATrainingJob]]:
         """Return the steps in their order."""
-        return [self.find_jobs, self.suspend, self.progress, self.resolve, self.check, self.prepare, self.train]
+        return [
+            self.find_jobs,
+            self.suspend,
+            self.progress,
+            self.hear_publication,
+            self.resolve,
+            self.check,
+            self.prepare,
+            self.train,
+        ]
 
     async def find_jobs(self, work: Training) -> None:
         """Find the Jobs of this attempt."""
@@ -92,6 +102,12 @@ class Attempt:
             eta_seconds=report.eta_seconds,
             updated_at=to_rfc3339(reported.at),
         ).to_wire()
+
+    async def hear_publication(self, work: Training) -> None:
+        """Take over what the trainer says it has published: servers need not wait for the end of its pod."""
+        # A Job's name holds the object's uid: without one, the report is of a namesake that is gone.
+        if self._jobs:
+            hear_publication(work)
 
     async def resolve(self, work: Training) -> None:
         """Find the base model. Once a Job exists, the model that it was created for stays."""
@@ -141,7 +157,11 @@ class Attempt:
         if job is None:
             job = await work.context.kube.create(training_job(self._plan(work), stage))
             self._jobs[stage] = job
-        return await finished_report(work, job, reason=reason)
+        try:
+            return await finished_report(work, job, reason=reason)
+        except Stalled:
+            withdraw_publication(work)
+            raise
 
 
 async def _configured_base(work: Training) -> Source | None:

@@ -22,6 +22,10 @@ class Reported:
     at: datetime
 
 
+def _is_news(report: ProgressReport, before: ProgressReport) -> bool:
+    return report.phase != before.phase or report.adapter not in (None, before.adapter)
+
+
 class ProgressBoard:
     """Holds one report an object.
 
@@ -39,7 +43,7 @@ class ProgressBoard:
         now = self._clock.now()
         before = self._reports.get(key)
         self._reports[key] = Reported(report=report, at=now)
-        if report.phase == CHANGED or before is None or before.report.phase != report.phase:
+        if report.phase == CHANGED or before is None or _is_news(report, before.report):
             self._woken[key] = now
             return 0.0
         due = WRITE_EVERY_SECONDS - (now - self._woken.get(key, now)).total_seconds()

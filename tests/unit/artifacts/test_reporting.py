@@ -47,6 +47,19 @@ def test_bursts_are_coalesced_and_the_newest_report_arrives(
     assert got[-1] == ("Bearer secret", {"phase": "Train", "step": 99, "maxSteps": 100})
 
 
+def test_report_that_somebody_waits_for_is_not_held_back(
+    received: tuple[str, "Queue[tuple[str, dict[str, object]]]"], tmp_path: Path
+) -> None:
+    url, requests = received
+    (tmp_path / "token").write_text("secret\n")
+    reporter = Reporter(url=url, token_path=tmp_path / "token", interval_seconds=60)
+    reporter.send(ProgressReport(phase="Verify"))
+    assert requests.get(timeout=10)[1] == {"phase": "Verify"}
+    reporter.send(ProgressReport(phase="Publish", adapter={"uri": "pvc://a/b"}), at_once=True)
+    assert requests.get(timeout=10)[1] == {"phase": "Publish", "adapter": {"uri": "pvc://a/b"}}
+    reporter.close()
+
+
 def test_unreachable_operator_costs_nothing(tmp_path: Path) -> None:
     reporter = Reporter(url="http://127.0.0.1:9/r", token_path=tmp_path / "absent")
     reporter.send(ProgressReport(phase="Train"))

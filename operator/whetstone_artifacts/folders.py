@@ -132,26 +132,27 @@ def fetch_adapter(source: Path, target: Path, digest: str) -> None:
         (temporary / MANIFEST_FILE).unlink(missing_ok=True)
         found = write_manifest(temporary).digest
         _require_digest(source, found, digest)
-        publish_folder(temporary, target)
+        publish_folder(temporary, target, durable=False)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
-def publish_folder(temporary: Path, place: Path) -> None:
+def publish_folder(temporary: Path, place: Path, *, durable: bool = True) -> None:
     """Make a finished folder appear at its place by one rename, after everything is on disk.
 
     Args:
         temporary: Finished folder on the same file system.
         place: Where it shall be; missing parents are made, an empty folder there is replaced.
+        durable: False for a copy that is verified before each use: it need not outlive a crash of the machine.
 
     Raises:
         ArtifactError: `OUTPUT_OCCUPIED` when the place holds something.
     """
-    for path in temporary.rglob("*"):
-        if path.is_file() or path.is_dir():
-            _sync(path)
-    _sync(temporary)
+    if durable:
+        for path in (*temporary.rglob("*"), temporary):
+            if path.is_file() or path.is_dir():
+                _sync(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
         temporary.rename(place)
@@ -161,7 +162,8 @@ def publish_folder(temporary: Path, place: Path) -> None:
                 Reason.OUTPUT_OCCUPIED, f"{place} already holds something; name another output or remove it"
             ) from error
         raise
-    _sync(place.parent)
+    if durable:
+        _sync(place.parent)
 
 
 def _require_digest(folder: Path, found: str, expected: str) -> None:

@@ -1,6 +1,7 @@
 """The engine (vLLM behind our guard) as the sidecar sees it."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
@@ -76,12 +77,16 @@ class Engine:
         answer = await self._call("POST", "/tokenize", body={"model": model, "prompt": text})
         return [int(token) for token in answer["tokens"]]
 
-    async def prompt_logprobs(self, model: str, token_ids: list[int]) -> list[float]:
-        """Return the natural log-probability of each token but the first, given those before it."""
-        request = {"model": model, "prompt": token_ids, "prompt_logprobs": 0, "max_tokens": 1, "temperature": 0}
+    async def prompt_logprobs(self, model: str, sequences: Sequence[list[int]]) -> list[list[float]]:
+        """Return the natural log-probability of each token but the first, given those before it, by sequence.
+
+        All sequences go in one request: the engine computes them in one batch.
+        """
+        prompts = list(sequences)
+        request = {"model": model, "prompt": prompts, "prompt_logprobs": 0, "max_tokens": 1, "temperature": 0}
         answer = await self._call("POST", "/v1/completions", body=request, limit=PROBE)
-        entries = answer["choices"][0]["prompt_logprobs"]
-        return [float(entry[str(token)]["logprob"]) for token, entry in zip(token_ids[1:], entries[1:], strict=True)]
+        by_index = {choice["index"]: choice["prompt_logprobs"] for choice in answer["choices"]}
+        return [_logprobs(tokens, by_index[index]) for index, tokens in enumerate(prompts)]
 
     async def _call(self, method: str, path: str, *, body: Any = None, limit: aiohttp.ClientTimeout = QUICK) -> Any:
         try:
@@ -99,6 +104,10 @@ class Engine:
                 return await response.text()
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise EngineUnreachableError(f"{method} {path}: {error or type(error).__name__}") from error
+
+
+def _logprobs(tokens: Sequence[int], entries: Sequence[Any]) -> list[float]:
+    return [float(entry[str(token)]["logprob"]) for token, entry in zip(tokens[1:], entries[1:], strict=True)]
 
 
 def _guard_state(answer: Any) -> GuardState:

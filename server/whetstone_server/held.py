@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,8 @@ class Loader:
 
     def forget_engine(self) -> None:
         """Drop what was measured on an engine that is gone."""
-        self._base_logprobs.clear()
+        # Anew, not emptied: a measurement under way may still write into the old one.
+        self._base_logprobs = {}
         self.base = BaseState()
 
     def target(self, wanted: DesiredAdapter) -> Path:
@@ -176,10 +177,17 @@ class Loader:
             max_rank=desired.max_rank,
             model_config=model.config,
         )
+        record = await asyncio.to_thread(read_probe, target)
         async with self._one_at_a_time:
-            await self._load(held, target)
-            started = time.monotonic()
-            verdict = await self._probe(held, desired, model)
+            # The base's part needs no adapter, so the engine computes it while it loads.
+            base = asyncio.create_task(self._measure_base(desired.base_name, record))
+            try:
+                await self._load(held, target)
+                started = time.monotonic()
+                verdict = await self._probe(held, desired, model, record=record, base=base)
+            finally:
+                base.cancel()
+                await asyncio.gather(base, return_exceptions=True)
         held.probe_seconds = round(time.monotonic() - started, 3)
         measures.PROBE_SECONDS.observe(held.probe_seconds)
         held.effect, held.reason, held.message = verdict.effect, verdict.reason, verdict.message
@@ -198,25 +206,33 @@ class Loader:
         held.loaded = True
         held.reason = held.message = ""
 
-    async def _probe(self, held: Held, desired: DesiredState, model: BaseModel) -> probe.Verdict:
-        record = await asyncio.to_thread(read_probe, self.target(held.wanted))
+    async def _probe(
+        self, held: Held, desired: DesiredState, model: BaseModel, *, record: Probe | None, base: asyncio.Task[None]
+    ) -> probe.Verdict:
         try:
             if record is None or not record.cases:
                 return await self._probe_foreign(held.wanted.served_name, desired.base_name)
-            return await self._probe_recorded(held.wanted.served_name, desired, record, model)
+            adapter = await self._engine.prompt_logprobs(
+                held.wanted.served_name, [case.token_ids for case in record.cases]
+            )
+            await base
+            return self._judge(desired, record, model, adapter=adapter)
         except EngineRefusedError as error:
             if error.status != 400:
                 raise
             return probe.Verdict(effect=Effect.UNKNOWN, message=f"the engine does not take the probe: {error}")
 
-    async def _probe_recorded(self, name: str, desired: DesiredState, record: Probe, model: BaseModel) -> probe.Verdict:
+    def _judge(
+        self, desired: DesiredState, record: Probe, model: BaseModel, *, adapter: Sequence[list[float]]
+    ) -> probe.Verdict:
         effects: list[float] = []
         bases: list[float] = []
-        for case in record.cases:
-            base = (await self._base(desired.base_name, case.token_ids))[case.answer_start - 1 :]
-            adapter = (await self._engine.prompt_logprobs(name, case.token_ids))[case.answer_start - 1 :]
+        for case, measured in zip(record.cases, adapter, strict=True):
+            base = self._base_logprobs[tuple(case.token_ids)][case.answer_start - 1 :]
             bases += base
-            effects += [with_adapter - without for with_adapter, without in zip(adapter, base, strict=True)]
+            effects += [
+                with_it - without for with_it, without in zip(measured[case.answer_start - 1 :], base, strict=True)
+            ]
         dtype = probe.engine_dtype(desired.dtype, model.config)
         if model.fingerprint == record.base_fingerprint and self.base.status != "False":
             self.base = probe.judge_base(record, measured=bases, dtype=dtype)
@@ -224,16 +240,19 @@ class Loader:
 
     async def _probe_foreign(self, name: str, base_name: str) -> probe.Verdict:
         tokens = await self._engine.tokenize(base_name, probe.FOREIGN_TEXT)
-        first = await self._engine.prompt_logprobs(base_name, tokens)
-        again = await self._engine.prompt_logprobs(base_name, tokens)
-        return probe.judge_foreign(first, again, await self._engine.prompt_logprobs(name, tokens))
+        [first] = await self._engine.prompt_logprobs(base_name, [tokens])
+        [again] = await self._engine.prompt_logprobs(base_name, [tokens])
+        [adapter] = await self._engine.prompt_logprobs(name, [tokens])
+        return probe.judge_foreign(first, again, adapter)
 
-    async def _base(self, name: str, tokens: list[int]) -> list[float]:
+    async def _measure_base(self, name: str, record: Probe | None) -> None:
         """Measure the base once an engine: it does not change while the engine lives."""
-        key = tuple(tokens)
-        if key not in self._base_logprobs:
-            self._base_logprobs[key] = await self._engine.prompt_logprobs(name, tokens)
-        return self._base_logprobs[key]
+        known = self._base_logprobs
+        wanted = [case.token_ids for case in record.cases] if record else []
+        missing = [tokens for tokens in wanted if tuple(tokens) not in known]
+        if missing:
+            measured = await self._engine.prompt_logprobs(name, missing)
+            known.update(zip(map(tuple, missing), measured, strict=True))
 
     async def _model(self, folder: Path) -> BaseModel:
         key = str(folder)

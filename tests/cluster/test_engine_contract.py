@@ -173,8 +173,10 @@ def test_health_and_unknown_routes_are_answered_alike(fake: Engine, real: Engine
 def prompt_entries(engine: Engine, model: str) -> list[dict[str, Any]]:
     """Return the entry of each token but the first, as the sidecar's probe asks for them."""
     tokens = engine.post("/tokenize", model=engine.base, prompt="Run ls -l").json()["tokens"]
-    request = {"model": model, "prompt": tokens, "prompt_logprobs": 0, "max_tokens": 1, "temperature": 0}
-    first, *others = engine.post("/v1/completions", **request).json()["choices"][0]["prompt_logprobs"]
+    prompts = [tokens[:-1], tokens]
+    request = {"model": model, "prompt": prompts, "prompt_logprobs": 0, "max_tokens": 1, "temperature": 0}
+    _, choice = sorted(engine.post("/v1/completions", **request).json()["choices"], key=lambda one: one["index"])
+    first, *others = choice["prompt_logprobs"]
     assert first is None
     return [entry[str(token)] for token, entry in zip(tokens[1:], others, strict=True)]
 

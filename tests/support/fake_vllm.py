@@ -33,16 +33,27 @@ def effect_of(folder: Path) -> float:
     return float(json.loads((folder / CONFIG_FILE).read_text())["lora_alpha"]) / 100
 
 
-def record_probe(*, effect: float, fingerprint: str = "sha256:base", dtype: str = "float32") -> Probe:
+def record_probe(*, effect: float, fingerprint: str = "sha256:base", dtype: str = "float32", cases: int = 1) -> Probe:
     """Return the probe that a trainer would record for an adapter of that effect."""
-    base = [base_logprob(token, index) for index, token in enumerate(TOKENS)][ANSWER_START:]
-    case = ProbeCase(
-        token_ids=TOKENS,
+    recorded = [_record_case([*TOKENS, number] if number else TOKENS, effect) for number in range(cases)]
+    return Probe(base_fingerprint=fingerprint, dtype=dtype, noise=1e-5, cases=recorded)
+
+
+def _record_case(tokens: list[int], effect: float) -> ProbeCase:
+    base = [base_logprob(token, index) for index, token in enumerate(tokens)][ANSWER_START:]
+    return ProbeCase(
+        token_ids=tokens,
         answer_start=ANSWER_START,
         base_logprobs=base,
         adapter_logprobs=[value + effect for value in base],
     )
-    return Probe(base_fingerprint=fingerprint, dtype=dtype, noise=1e-5, cases=[case])
+
+
+def _prompt_logprobs(tokens: list[int], shift: float) -> list[dict[str, Any] | None]:
+    return [
+        None if index == 0 else {str(token): {"logprob": base_logprob(token, index) + shift, "rank": 1}}
+        for index, token in enumerate(tokens)
+    ]
 
 
 class FakeVllm:
@@ -198,11 +209,13 @@ class FakeVllm:
         choice: dict[str, Any] = {"index": 0, "text": f"from {model}", "finish_reason": "length"}
         if body.get("prompt_logprobs") is not None:
             shift = self._shift(model)
-            choice["prompt_logprobs"] = [
-                None if index == 0 else {str(token): {"logprob": base_logprob(token, index) + shift, "rank": 1}}
-                for index, token in enumerate(body["prompt"])
+            prompts = body["prompt"] if isinstance(body["prompt"][0], list) else [body["prompt"]]
+            answer["choices"] = [
+                {**choice, "index": number, "prompt_logprobs": _prompt_logprobs(prompt, shift)}
+                for number, prompt in enumerate(prompts)
             ]
-        if body.get("stream"):
+            await send_json(send, {**answer, "usage": USAGE})
+        elif body.get("stream"):
             await self._stream(body, send, [{**answer, "choices": [choice]}] * 2)
         else:
             await send_json(send, {**answer, "choices": [choice], "usage": USAGE})

@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from support.adapters import lineage, lora_tensors, make_adapter
 from support.fake_vllm import BASE, record_probe
-from whetstone_api.pod_state import DesiredState, Effect, PodState
+from whetstone_api.pod_state import DesiredAdapter, DesiredState, Effect, PodState
 from whetstone_api.vocabulary import TOKEN_HEADER, Reason
 from whetstone_artifacts.reporting import Reporter
 from whetstone_server.engine import Engine
@@ -210,6 +210,28 @@ async def test_engine_that_computes_another_base_is_seen(pod: Pod) -> None:
     state = await pod.settled()
     assert (state.base.status, state.base.reason) == ("False", Reason.DIVERGENT)
     assert state.adapters[0].effect is Effect.VERIFIED
+
+
+async def test_probe_takes_one_request_for_the_base_of_an_engine_and_one_an_adapter(pod: Pod) -> None:
+    def probes() -> list[tuple[str, int]]:
+        bodies = [body for _, path, body in pod.engine.calls if path == "/v1/completions"]
+        return [(body["model"], len(body["prompt"])) for body in bodies]
+
+    def adapter(name: str, alpha: int) -> DesiredAdapter:
+        record = record_probe(effect=alpha / 100, fingerprint=pod.fingerprint, cases=3)
+        return pod.adapter(name, alpha=alpha, probe=record)
+
+    sql, chat = adapter("sql", 50), adapter("chat", 80)
+    pod.want(sql)
+    await pod.settled()
+    assert sorted(probes()) == sorted([(BASE, 3), (sql.served_name, 3)])
+    pod.want(sql, chat)
+    assert [a.effect for a in (await pod.settled()).adapters] == [Effect.VERIFIED] * 2
+    assert probes()[2:] == [(chat.served_name, 3)]
+    pod.engine.restart()
+    await pod.until(lambda state: not state.settled)
+    await pod.settled()
+    assert (BASE, 3) in probes()[3:]
 
 
 @pytest.mark.parametrize(

@@ -90,11 +90,20 @@ def _local_path(work: Path) -> list[str]:
     return [f"-X main.VERSION=v{versions.LOCAL_PATH}"]
 
 
+def _copy_module(module: str, version: str, *, work: Path) -> None:
+    folder = _module_folder(module, version, work=work)
+    shutil.copytree(folder, work, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    for copied in [work, *(path for path in work.rglob("*") if path.is_dir())]:
+        copied.chmod(0o755)
+
+
+def _s3_gateway(work: Path) -> list[str]:
+    _copy_module("github.com/versity/versitygw", versions.S3_GATEWAY, work=work)
+    return ["", "./cmd/versitygw"]
+
+
 def _helm(work: Path) -> list[str]:
-    module = _module_folder("helm.sh/helm/v3", versions.HELM, work=work)
-    shutil.copytree(module, work, dirs_exist_ok=True, copy_function=shutil.copyfile)
-    for folder in [work, *(path for path in work.rglob("*") if path.is_dir())]:
-        folder.chmod(0o755)
+    _copy_module("helm.sh/helm/v3", versions.HELM, work=work)
     return [f"-X helm.sh/helm/v3/internal/version.version=v{versions.HELM}", "./cmd/helm"]
 
 
@@ -103,6 +112,8 @@ COREDNS = Program("coredns", versions.COREDNS, "1.5 minutes", _coredns)
 HELM = Program("helm", versions.HELM, "1.5 minutes", _helm)
 LOCAL_PATH = Program("local-path-provisioner", versions.LOCAL_PATH, "1 minute", _local_path)
 NODE_HELPER = Program("nodehelper", versions.NODE_HELPER, "", _node_helper)
+S3_GATEWAY = Program("versitygw", versions.S3_GATEWAY, "1.5 minutes", _s3_gateway)
+"""An S3 server over a folder, for tests of `s3://` sources; built when the first of them runs."""
 PROGRAMS = (HYPERKUBE, COREDNS, LOCAL_PATH, NODE_HELPER, HELM)
 
 

@@ -1,5 +1,7 @@
 """`Source`: the one way in which Whetstone names a place (model, adapter, dataset, output)."""
 
+import re
+from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -7,11 +9,28 @@ from pydantic import Field
 from whetstone_api.schema import ApiModel, Rule
 from whetstone_api.vocabulary import CLAIMS_ROOT
 
-PVC_URI = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9._-]+)*$"
+_PVC = r"pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9._-]+)*"
+PVC_URI = f"^{_PVC}$"
 DIGEST = r"^sha256:[0-9a-f]{64}$"
+_COMMIT = re.compile(r"^[0-9a-f]{40}$")
 
 SourceUri = Annotated[str, Field(min_length=7, max_length=512, pattern=PVC_URI)]
 Digest = Annotated[str, Field(max_length=71, pattern=DIGEST)]
+
+_PLAIN = Rule(
+    rule="!(self.uri + '/').contains('/../') && !(self.uri + '/').contains('/./')",
+    message="uri must not contain . or .. as a path segment; write the plain path inside the claim",
+)
+
+
+class Scheme(StrEnum):
+    """How a place is reached."""
+
+    PVC = "pvc"
+    HUB = "hf"
+    S3 = "s3"
+    HTTPS = "https"
+    OCI = "oci"
 
 
 class Source(ApiModel):
@@ -19,12 +38,7 @@ class Source(ApiModel):
 
     uri: SourceUri
     """Where: `pvc://claim/path`."""
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            rule="!(self.uri + '/').contains('/../') && !(self.uri + '/').contains('/./')",
-            message="uri must not contain . or .. as a path segment; write the plain path inside the claim",
-        ),
-    )
+    rules: ClassVar[tuple[Rule, ...]] = (_PLAIN,)
 
     @property
     def claim(self) -> str:
@@ -48,3 +62,19 @@ class PinnedSource(Source):
 
     digest: Digest | None = None
     """`sha256:…` content digest; when given, anything else at the place is refused."""
+
+
+def scheme_of(uri: str) -> Scheme:
+    """Return how the place of a URI is reached."""
+    return Scheme(uri.split("://", 1)[0])
+
+
+def split_hub(uri: str) -> tuple[str, str]:
+    """Return repository (`owner/name`) and revision of an `hf://` URI."""
+    repository, revision = uri.removeprefix("hf://").split("@", 1)
+    return repository, revision
+
+
+def is_commit(revision: str) -> bool:
+    """Return whether a revision is a whole commit, which never names anything else."""
+    return _COMMIT.match(revision) is not None

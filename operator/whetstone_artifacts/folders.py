@@ -126,16 +126,31 @@ def fetch_adapter(source: Path, target: Path, digest: str) -> None:
         for path in sorted(source.iterdir()):
             if path.suffix in (".json", ".safetensors") and not path.is_symlink() and path.is_file():
                 shutil.copyfile(path, temporary / path.name)
-        recorded = _read_manifest(temporary)
-        if recorded is not None:
-            _compare(source, {k: v for k, v in recorded.files.items() if _copied(k)}, file_entries(temporary))
-        (temporary / MANIFEST_FILE).unlink(missing_ok=True)
-        found = write_manifest(temporary).digest
-        _require_digest(source, found, digest)
-        publish_folder(temporary, target, durable=False)
+        admit_adapter(temporary, target, digest, place=str(source))
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def admit_adapter(temporary: Path, target: Path, digest: str, *, place: str) -> None:
+    """Verify the copy of an adapter and make it appear at its place.
+
+    Args:
+        temporary: The copy, beside the target.
+        target: Where it shall be.
+        digest: Content digest that it must have.
+        place: Where it was copied from, for messages.
+
+    Raises:
+        ArtifactError: As `verify_adapter`.
+    """
+    recorded = _read_manifest(temporary)
+    if recorded is not None:
+        _compare(place, {k: v for k, v in recorded.files.items() if _copied(k)}, file_entries(temporary))
+    (temporary / MANIFEST_FILE).unlink(missing_ok=True)
+    found = write_manifest(temporary).digest
+    _require_digest(place, found, digest)
+    publish_folder(temporary, target, durable=False)
 
 
 def publish_folder(temporary: Path, place: Path, *, durable: bool = True) -> None:
@@ -166,7 +181,7 @@ def publish_folder(temporary: Path, place: Path, *, durable: bool = True) -> Non
         _sync(place.parent)
 
 
-def _require_digest(folder: Path, found: str, expected: str) -> None:
+def _require_digest(folder: Path | str, found: str, expected: str) -> None:
     if found != expected:
         raise ArtifactError(
             Reason.DIGEST_MISMATCH,
@@ -211,7 +226,7 @@ def _read_manifest(folder: Path) -> Manifest | None:
         ) from error
 
 
-def _compare(folder: Path, recorded: Mapping[str, FileEntry], found: Mapping[str, FileEntry]) -> None:
+def _compare(folder: Path | str, recorded: Mapping[str, FileEntry], found: Mapping[str, FileEntry]) -> None:
     for name, entry in recorded.items():
         if name not in found:
             raise ArtifactError(

@@ -1,0 +1,1 @@
+"""Fetching of models and adapters from where users keep them. The only protocol code is that of the libraries."""

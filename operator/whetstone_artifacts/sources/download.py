@@ -1,0 +1,130 @@
+"""Download of a place's files into a folder, in pieces, so that a killed download goes on where it was."""
+
+import errno
+import hashlib
+import logging
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from whetstone_api.vocabulary import Reason
+
+from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.sources.remote import Remote, RemoteFile
+
+log = logging.getLogger(__name__)
+
+PIECE_BYTES = 16 << 20
+WORKERS = 4
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def download(remote: Remote, files: Sequence[RemoteFile], staging: Path) -> None:
+    """Fetch files into a folder under their names.
+
+    What an earlier, interrupted call left in the folder is used, unless the file at the place has changed since.
+
+    Args:
+        remote: The place.
+        files: Its files.
+        staging: Folder that only this caller writes to; made when missing. Holds nothing but the files at the end.
+
+    Raises:
+        ArtifactError: As the place's `read`; `DISK_FULL`; `DIGEST_MISMATCH` for a file that is not what the place
+            says it is.
+    """
+    with _disk(remote.uri, staging):
+        staging.mkdir(parents=True, exist_ok=True)
+        keep = {_part(staging, file).name for file in files}
+        for path in staging.iterdir():
+            if path.name not in keep:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        _require_room(remote, files, staging)
+        with ThreadPoolExecutor(WORKERS, thread_name_prefix="fetch") as pool:
+            jobs = [pool.submit(_fetch, remote, file, _part(staging, file)) for file in files]
+            try:
+                for job in jobs:
+                    job.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+        for file in files:
+            _part(staging, file).rename(staging / file.name)
+
+
+class _disk:  # noqa: N801 - used as a function
+    """Turns a full disk into our error."""
+
+    def __init__(self, uri: str, folder: Path) -> None:
+        self._uri, self._folder = uri, folder
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise disk_full(self._uri, self._folder, "the disk ran full while fetching") from error
+
+
+def disk_full(uri: str, folder: Path, what: str) -> ArtifactError:
+    """Return the error for a volume without room."""
+    return ArtifactError(
+        Reason.DISK_FULL,
+        f"uri {uri}: {what} into {folder.parent}; use a larger volume or remove what lies there",
+    )
+
+
+def _part(staging: Path, file: RemoteFile) -> Path:
+    """Return the file of unfinished bytes; its name changes with the content at the place."""
+    key = hashlib.sha256(f"{file.name}\0{file.size}\0{file.tag}".encode()).hexdigest()[:24]
+    return staging / f".{key}.part"
+
+
+def _require_room(remote: Remote, files: Sequence[RemoteFile], staging: Path) -> None:
+    have = sum(part.stat().st_size for file in files if (part := _part(staging, file)).exists())
+    need = sum(file.size for file in files) - have
+    free = shutil.disk_usage(staging).free
+    if need > free:
+        raise disk_full(remote.uri, staging, f"{need} bytes are needed and {free} free")
+
+
+def _fetch(remote: Remote, file: RemoteFile, part: Path) -> None:
+    with part.open("ab") as stream:
+        start = stream.tell()
+        if start:
+            log.info("%s of %s goes on at byte %d of %d", file.name, remote.uri, start, file.size)
+        while start < file.size:
+            length = min(PIECE_BYTES, file.size - start)
+            piece = _read(remote, file, start, length)
+            if len(piece) != length:
+                raise ArtifactError(
+                    Reason.SOURCE_UNREACHABLE,
+                    f"uri {remote.uri}: {file.name} ended at byte {start + len(piece)} of {file.size}; tried again",
+                )
+            stream.write(piece)
+            stream.flush()
+            start += length
+    if file.sha256 is not None and (found := sha256_of(part)) != file.sha256:
+        part.unlink()
+        raise ArtifactError(
+            Reason.DIGEST_MISMATCH,
+            f"uri {remote.uri}: {file.name} has sha256 {found[:12]}…, the place says {file.sha256[:12]}…; upload it"
+            " again",
+        )
+
+
+def _read(remote: Remote, file: RemoteFile, start: int, length: int) -> bytes:
+    for left in reversed(range(remote.attempts)):
+        try:
+            return remote.read(file, start, length)
+        except ArtifactError as error:
+            if error.reason is not Reason.SOURCE_UNREACHABLE or not left:
+                raise
+            log.info("a piece is fetched again: %s", error)
+    raise AssertionError("unreachable")
+
+
+def sha256_of(path: Path) -> str:
+    """Return the checksum of a file in hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,146 @@
+"""Fetch an adapter or a base model: whole and verified at its place, or not there at all."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+from pydantic import ValidationError
+from whetstone_api.adapter_artifact import FileEntry, Manifest
+from whetstone_api.digests import canonical_digest, content_digest
+from whetstone_api.source import Scheme, scheme_of
+from whetstone_api.vocabulary import Reason
+
+from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.folders import admit_adapter, file_entry, publish_folder, verify_adapter
+from whetstone_artifacts.lock import output_lock
+from whetstone_artifacts.sources.credentials import Credentials
+from whetstone_artifacts.sources.download import download
+from whetstone_artifacts.sources.remote import Content, Remote, RemoteFile
+
+log = logging.getLogger(__name__)
+
+MODEL_RECORD = ".whetstone-model.json"
+"""In a fetched model's folder: what was fetched, so that a later pod sees at a glance that it is whole."""
+LOCK_SECONDS = 24 * 3600.0
+"""How long a pod waits for another one that fetches the same model; its start-up limit ends the wait earlier."""
+MODEL_KEY_DIGITS = 32
+
+
+def open_place(uri: str, credentials: Credentials) -> Remote:
+    """Return the reader of a place.
+
+    Args:
+        uri: Any URI of `whetstone_api.source` but `pvc://`.
+        credentials: What the place asks for.
+    """
+    # The libraries take seconds to import; a pod with claims only never pays for them.
+    scheme = scheme_of(uri)
+    if scheme is Scheme.OCI:
+        from whetstone_artifacts.sources.oci import OciStore
+
+        return OciStore(uri, credentials)
+    from whetstone_artifacts.sources import stores
+
+    if scheme is Scheme.HUB:
+        return stores.HubStore(uri, credentials)
+    return stores.S3Store(uri, credentials) if scheme is Scheme.S3 else stores.HttpsStore(uri, credentials)
+
+
+def listing_signature(files: list[RemoteFile]) -> str:
+    """Return what tells one state of a place from another, without its content."""
+    return json.dumps(sorted((file.name, file.size, file.tag) for file in files))
+
+
+def fetch_remote_adapter(remote: Remote, target: Path, digest: str, *, files: list[RemoteFile]) -> None:
+    """Fetch an adapter; calling it again with a verified target does nothing.
+
+    Args:
+        remote: The place.
+        target: Folder to make; its parent exists. Only one caller at a time works on it.
+        digest: Content digest that it must have.
+        files: What the place's `files` said.
+
+    Raises:
+        ArtifactError: As `download` and `verify_adapter`. OSError of the file system passes through.
+    """
+    if target.is_dir():
+        try:
+            verify_adapter(target, digest)
+        except ArtifactError:
+            shutil.rmtree(target)
+        else:
+            return
+    staging = target.with_name(f".{target.name}.fetching")
+    download(remote, files, staging)
+    try:
+        admit_adapter(staging, target, digest, place=f"uri {remote.uri}")
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def model_folder(root: Path, uri: str, digest: str | None) -> Path:
+    """Return where a base model lies under a root: two models never share a folder."""
+    key = canonical_digest({"uri": uri, "digest": digest}).removeprefix("sha256:")
+    return root / key[:MODEL_KEY_DIGITS]
+
+
+def model_digest(folder: Path) -> str:
+    """Return the content digest of a model's folder: over the files that are fetched of a model."""
+    return _digest(_entries(folder))
+
+
+def fetch_model(remote: Remote, root: Path, digest: str | None) -> Path:
+    """Fetch a base model into a root that other pods may share, and return its folder.
+
+    Args:
+        remote: The place, pinned.
+        root: Volume for models.
+        digest: Content digest that it must have; None where the uri itself pins the content.
+
+    Raises:
+        ArtifactError: As `download`; `DIGEST_MISMATCH`; `OUTPUT_OCCUPIED` after a day's wait for another pod.
+    """
+    target = model_folder(root, remote.uri, digest)
+    if _is_whole(target):
+        return target
+    with output_lock(target, wait_seconds=LOCK_SECONDS):
+        if _is_whole(target):
+            return target
+        if target.exists():
+            shutil.rmtree(target)
+        staging = target.with_name(f".{target.name}.fetching")
+        download(remote, remote.files(Content.MODEL), staging)
+        entries = _entries(staging)
+        found = _digest(entries)
+        if digest is not None and found != digest:
+            shutil.rmtree(staging)
+            raise ArtifactError(
+                Reason.DIGEST_MISMATCH,
+                f"digest: uri {remote.uri} holds {found}, not the expected {digest}; restore the files or name the"
+                " digest that is there",
+            )
+        (staging / MODEL_RECORD).write_text(Manifest(digest=found, files=entries).to_json())
+        publish_folder(staging, target)
+    return target
+
+
+def _is_whole(folder: Path) -> bool:
+    """Return whether a folder holds what its record says, by size; the content was checked before it appeared."""
+    try:
+        record = Manifest.model_validate_json((folder / MODEL_RECORD).read_bytes())
+        return all((folder / name).stat().st_size == entry.size for name, entry in record.files.items())
+    except (OSError, ValidationError):
+        return False
+
+
+def _entries(folder: Path) -> dict[str, FileEntry]:
+    return {
+        path.name: file_entry(path)
+        for path in sorted(folder.iterdir())
+        if path.is_file() and Content.MODEL.takes(path.name)
+    }
+
+
+def _digest(entries: dict[str, FileEntry]) -> str:
+    return content_digest({name: entry.sha256 for name, entry in entries.items()})

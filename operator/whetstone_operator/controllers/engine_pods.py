@@ -26,6 +26,7 @@ class PodProblem:
         message: Sentence for people, without log lines.
         stalled: Whether only the user can help.
         crashed: Whether the container's log has more to say.
+        cause: The kubelet's reason for its end, as `OOMKilled`.
     """
 
     pod: str
@@ -34,6 +35,7 @@ class PodProblem:
     message: str
     stalled: bool
     crashed: bool = False
+    cause: str = ""
 
 
 def is_ready(pod: Mapping[str, Any]) -> bool:
@@ -102,5 +104,6 @@ def _container_problem(pod: str, container: Mapping[str, Any]) -> PodProblem | N
             message=message,
             stalled=restarts >= CRASHES_UNTIL_STALLED,
             crashed=True,
+            cause=str(why),
         )
     return None

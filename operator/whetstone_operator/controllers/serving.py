@@ -7,7 +7,9 @@ from whetstone_api.modelserver import AdapterStatus, ModelServer
 from whetstone_api.vocabulary import ConditionType, Reason
 
 from whetstone_operator.controllers.adapters import ResolvedAdapter
+from whetstone_operator.controllers.engine_failure import advise
 from whetstone_operator.controllers.engine_pods import PodProblem, find_problem, is_ready, started_at
+from whetstone_operator.controllers.rollout import restart_causes
 from whetstone_operator.kinds import Key
 from whetstone_operator.metrics import ADAPTER_EFFECTIVE, ADAPTER_LOADED, PUBLISH_TO_EFFECTIVE, SERVER_READY
 from whetstone_operator.runtime.clock import from_rfc3339
@@ -53,11 +55,13 @@ async def settle_readiness(
     if problem is not None:
         await _raise_problem(work, problem)
     _check_startup(work, pods)
+    causes = restart_causes(pods, deployment["spec"]["template"])
+    if causes or ready >= wanted:
+        why = f"; engines restart for: {', '.join(causes)}" if causes else ""
+        message = f"{min(updated, wanted)} of {wanted} replicas run the current spec, {ready} ready{why}"
+        raise Waiting(Reason.PROGRESSING, message, POLL_SECONDS)
     message = f"{ready} of {wanted} replicas ready; an engine is loading the model"
-    if ready >= wanted:
-        message = f"{updated} of {wanted} replicas run the current spec; the rollout goes on"
-    reason = Reason.ENGINE_STARTING if ready < wanted else Reason.PROGRESSING
-    raise Waiting(reason, message, POLL_SECONDS)
+    raise Waiting(Reason.ENGINE_STARTING, message, POLL_SECONDS)
 
 
 async def _raise_problem(work: Work[ModelServer], problem: PodProblem) -> None:
@@ -70,6 +74,8 @@ async def _raise_problem(work: Work[ModelServer], problem: PodProblem) -> None:
             tail_lines=LOG_LINES,
             previous=True,
         )
+        if advice := advise(cause=problem.cause, log=logs):
+            message += f"; {advice}"
         if logs.strip():
             message += f"; its last words: {logs.strip()[-_LOG_LIMIT:]}"
     if problem.stalled:

@@ -1,0 +1,36 @@
+"""Which field helps an engine that ends again and again: told from how it ended and its last words. Pure."""
+
+OUT_OF_MEMORY = "OOMKilled"
+_ADVICE = (
+    (
+        ("CUDA out of memory", "torch.OutOfMemoryError", "No available memory for the cache blocks"),
+        "the accelerator's memory is too small: lower spec.engine.maxModelLength or spec.adapterCapacity.maxRank",
+    ),
+    (
+        ("max seq len", "is larger than the maximum number of tokens that can be stored in KV cache"),
+        "the context does not fit beside the weights: lower spec.engine.maxModelLength",
+    ),
+    (
+        ("unrecognized arguments", "error: argument "),
+        "the engine does not know an argument: check spec.engine.extraArgs against the version of spec.engine.image",
+    ),
+    (
+        ("No space left on device",),
+        "the pod's disk is full: free space on the node, or on the claim that the message names",
+    ),
+)
+
+
+def advise(*, cause: str, log: str) -> str:
+    """Return what to do about an engine that ended, empty when nothing is known.
+
+    Args:
+        cause: The kubelet's reason for the end, as `OOMKilled`.
+        log: The last lines of the engine that ended.
+    """
+    if cause == OUT_OF_MEMORY:
+        return (
+            "it used more memory than its limit: raise spec.resources.limits.memory, or lower"
+            " spec.engine.maxModelLength or spec.adapterCapacity"
+        )
+    return next((advice for words, advice in _ADVICE if any(word in log for word in words)), "")

@@ -1,0 +1,57 @@
+"""What a rollout changes, read from the pods that it replaces. Pure.
+
+Adapters and aliases are hot: they never appear here. Everything that does restarts engines.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+MAX_CHANGES = 5
+
+
+def restart_causes(pods: Sequence[Mapping[str, Any]], template: Mapping[str, Any]) -> list[str]:
+    """Return what differs between running pods and the wanted one, as `--flag=old -> --flag=new` and the like.
+
+    Args:
+        pods: Live pods of the server.
+        template: The pod template of its Deployment, as the API server stores it.
+
+    Returns:
+        At most `MAX_CHANGES` sentences, none when every pod is as wanted.
+    """
+    causes: dict[str, None] = {}
+    wanted = {container["name"]: container for container in template["spec"]["containers"]}
+    for pod in pods:
+        for container in pod["spec"]["containers"]:
+            if container["name"] in wanted:
+                causes.update(dict.fromkeys(_changes(container, wanted[container["name"]])))
+    return list(causes)[:MAX_CHANGES]
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    name = new["name"]
+    if old.get("image") != new.get("image"):
+        yield f"{name} image {old.get('image')} -> {new.get('image')}"
+    yield from _pairs(_flags(old.get("args")), _flags(new.get("args")))
+    before, after = _environment(old), _environment(new)
+    yield from (f"{name} environment {key}" for key in sorted(before | after) if before.get(key) != after.get(key))
+    if (old.get("resources") or {}) != (new.get("resources") or {}):
+        yield f"{name} resources"
+
+
+def _pairs(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    for flag in dict.fromkeys((*old, *new)):
+        if old.get(flag) != new.get(flag):
+            yield f"{old.get(flag, 'none')} -> {new.get(flag, 'none')}"
+
+
+def _flags(arguments: Sequence[str] | None) -> dict[str, str]:
+    """Return each argument by its flag's name; others by their place."""
+    return {
+        argument.partition("=")[0] if argument.startswith("-") else f"#{place}": argument
+        for place, argument in enumerate(arguments or ())
+    }
+
+
+def _environment(container: Mapping[str, Any]) -> dict[str, Any]:
+    return {item["name"]: item for item in container.get("env") or ()}

@@ -149,6 +149,13 @@ class StartupSpec(ApiModel):
     """Seconds until an engine that is not healthy is restarted and the server told StartupTimeout."""
 
 
+class DrainSpec(ApiModel):
+    """How a pod that is told to go treats the requests that it is answering."""
+
+    seconds: Annotated[int, Field(ge=0, le=3600)] = 60
+    """Longest time that requests in flight get to end. Set it above your longest streams."""
+
+
 class ModelServerSpec(ApiModel):
     """What to serve."""
 
@@ -177,6 +184,8 @@ class ModelServerSpec(ApiModel):
     """Stable names for clients."""
     startup: StartupSpec = StartupSpec()
     """How long a start may take."""
+    drain: DrainSpec = DrainSpec()
+    """How a pod that is told to go treats the requests that it is answering."""
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="self.model.servedName == oldSelf.model.servedName",

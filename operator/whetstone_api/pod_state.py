@@ -10,6 +10,7 @@ At its start the sidecar reads the same `DesiredState` from a mounted ConfigMap,
 Sidecar to guard (in the engine's process, port 8000), header `TOKEN_HEADER`:
     PUT /whetstone/guard   body `GuardRoutes`; answer `GuardState`.
     GET /whetstone/guard   answer `GuardState`.
+    POST /whetstone/guard/drain   from now on each answer closes its connection; the pod is going.
 The guard starts closed: every inference request gets 503 until routes with `open: true` arrive.
 """
 
@@ -23,6 +24,7 @@ ENGINE_PORT = 8000
 SIDECAR_PORT = 8001
 DESIRED_FILE = "desired.json"
 GUARD_PATH = "/whetstone/guard"
+DRAIN_PATH = "/whetstone/guard/drain"
 
 
 class DesiredAdapter(WireModel):

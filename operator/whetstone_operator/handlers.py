@@ -14,6 +14,7 @@ from whetstone_operator.kinds import (
     BENCHMARK_RUN,
     CONFIG_MAP,
     DEPLOYMENT,
+    DISRUPTION_BUDGET,
     JOB,
     MODEL_SERVER,
     OUR_KINDS,
@@ -25,7 +26,7 @@ from whetstone_operator.resources.metadata import MANAGED_BY
 from whetstone_operator.runtime.references import References
 
 Mark = Callable[[Key], None]
-CHILD_KINDS = (DEPLOYMENT, JOB, SERVICE, CONFIG_MAP)
+CHILD_KINDS = (DEPLOYMENT, DISRUPTION_BUDGET, JOB, SERVICE, CONFIG_MAP)
 """Children whose changes wake their owner. Secrets are not watched: that would need the right to list them all."""
 _OWNERS = {
     Label.MODEL_SERVER: MODEL_SERVER,

@@ -53,13 +53,26 @@ POD = Kind(api_version="v1", name="Pod", plural="pods")
 CLAIM = Kind(api_version="v1", name="PersistentVolumeClaim", plural="persistentvolumeclaims")
 SERVICE_ACCOUNT = Kind(api_version="v1", name="ServiceAccount", plural="serviceaccounts")
 DEPLOYMENT = Kind(api_version="apps/v1", name="Deployment", plural="deployments")
+DISRUPTION_BUDGET = Kind(api_version="policy/v1", name="PodDisruptionBudget", plural="poddisruptionbudgets")
 JOB = Kind(api_version="batch/v1", name="Job", plural="jobs")
 EVENT = Kind(api_version="events.k8s.io/v1", name="Event", plural="events")
 TOKEN_REVIEW = Kind(api_version="authentication.k8s.io/v1", name="TokenReview", plural="tokenreviews", namespaced=False)
 
 _KINDS = {
     (kind.api_version, kind.name): kind
-    for kind in (*OUR_KINDS, CONFIG_MAP, SECRET, SERVICE, POD, CLAIM, SERVICE_ACCOUNT, DEPLOYMENT, JOB, EVENT)
+    for kind in (
+        *OUR_KINDS,
+        CONFIG_MAP,
+        SECRET,
+        SERVICE,
+        POD,
+        CLAIM,
+        SERVICE_ACCOUNT,
+        DEPLOYMENT,
+        DISRUPTION_BUDGET,
+        JOB,
+        EVENT,
+    )
 }
 
 

@@ -20,6 +20,8 @@ PATHS = {kind.kind_name: (f"/apis/{API_VERSION}", kind.plural) for kind in KINDS
     "Event": ("/apis/events.k8s.io/v1", "events"),
     "Deployment": ("/apis/apps/v1", "deployments"),
     "Job": ("/apis/batch/v1", "jobs"),
+    "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),
+    "HorizontalPodAutoscaler": ("/apis/autoscaling/v2", "horizontalpodautoscalers"),
 }
 
 

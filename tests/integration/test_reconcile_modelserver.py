@@ -11,7 +11,12 @@ from support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 KIND = "ModelServer"
-CHILDREN = {"Deployment": "server-engine", "Service": "server", "ConfigMap": "server-desired"}
+CHILDREN = {
+    "Deployment": "server-engine",
+    "PodDisruptionBudget": "server-engine",
+    "Service": "server",
+    "ConfigMap": "server-desired",
+}
 STORES = [{"name": "adapters", "claimName": "adapters"}]
 VERSION = "tuned--aaaaaaaa"
 
@@ -201,6 +206,41 @@ def test_scale_subresource_changes_the_pods(world: World, operator: OperatorProc
     eventually(lambda: len(world.engine_pods()) == 2, what="two pods")
     world.api.merge(KIND, "server", {"spec": {"replicas": 0}}, namespace=world.namespace)
     world.wait_reason(KIND, "server", "ScaledToZero")
+
+
+def test_replicas_of_an_autoscaler_are_never_reset(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve()
+    world.start_engines()
+    target = {"apiVersion": "whetstone.dev/v1alpha1", "kind": KIND, "name": "server"}
+    autoscaler = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "server"},
+        # Below its minimum an autoscaler needs no metrics to act.
+        "spec": {"scaleTargetRef": target, "minReplicas": 3, "maxReplicas": 5},
+    }
+    world.api.create(autoscaler, namespace=world.namespace)
+    eventually(lambda: len(world.engine_pods()) == 3, what="the autoscaler's three pods")
+    world.api.merge(KIND, "server", {"spec": {"adapterStores": STORES}}, namespace=world.namespace)
+    eventually(
+        lambda: (
+            "claim-adapters"
+            in {v["name"] for v in world.get("Deployment", "server-engine")["spec"]["template"]["spec"]["volumes"]}
+        ),
+        what="another change of the user's has gone through",
+    )
+    assert world.get(KIND, "server")["spec"]["replicas"] == 3
+    assert world.get("Deployment", "server-engine")["spec"]["replicas"] == 3
+
+
+def test_restart_is_told_with_what_it_changes(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve()
+    world.start_engines()
+    world.api.merge(KIND, "server", {"spec": {"adapterCapacity": {"maxRank": 64}}}, namespace=world.namespace)
+    rollout = world.wait_reason(KIND, "server", "Progressing")
+    assert "engines restart for: --max-lora-rank=16 -> --max-lora-rank=64" in rollout["message"]
 
 
 def test_kill_keeps_token_and_deployment(world: World, operator: OperatorProcess) -> None:

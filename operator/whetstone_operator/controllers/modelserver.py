@@ -82,8 +82,9 @@ class ServerReconcile:
         await self._write_desired(work, self._routes(self.observed.aliases or []))
 
     async def apply_children(self, work: Work[ModelServer]) -> None:
-        """Apply Service and Deployment."""
+        """Apply Service, disruption budget and Deployment."""
         await self._kube.apply(build.build_service(self.server))
+        await self._kube.apply(build.build_disruption_budget(self.server))
         self.deployment = await self._kube.apply(build.build_deployment(self.server, work.context.settings))
         work.status["url"] = build.server_url(self.server)
         work.status["selector"] = ",".join(f"{k}={v}" for k, v in sorted(build.pod_selector(self.server).items()))

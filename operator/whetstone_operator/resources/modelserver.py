@@ -5,13 +5,13 @@ over the sidecar's API, so that a hot change never starts a rollout.
 """
 
 import base64
-import math
 from typing import Any
 
 from whetstone_api.modelserver import Dtype, ModelServer
 from whetstone_api.pod_state import DESIRED_FILE, ENGINE_PORT, SIDECAR_PORT, DesiredState
 from whetstone_api.vocabulary import Reason
 
+from whetstone_operator.resources.lifetimes import PROBE_PERIOD_SECONDS, lifetimes
 from whetstone_operator.resources.metadata import child_labels, child_metadata, selector_labels
 from whetstone_operator.resources.pods import (
     claim_mount,
@@ -35,12 +35,6 @@ DESIRED_FOLDER = "/etc/whetstone/desired"
 TOKEN_FOLDER = "/etc/whetstone/token"  # noqa: S105 - a path, not a secret
 TOKEN_KEY = "token"  # noqa: S105 - a key's name, not a secret
 SERVICE_PORT = 80
-SHUTDOWN_SECONDS = 30
-"""Seconds that the engine gives requests in flight after SIGTERM."""
-PRE_STOP_SECONDS = 5
-"""Seconds in which endpoints learn that the pod is going, before the engine refuses new requests."""
-GRACE_SECONDS = PRE_STOP_SECONDS + SHUTDOWN_SECONDS + 10
-PROBE_PERIOD_SECONDS = 5
 MAX_ADAPTERS = 64
 """Bound of spec.adapters: so many stay loaded, however few fit into one batch."""
 DTYPE_FLAGS = {
@@ -138,13 +132,40 @@ def build_deployment(server: ModelServer, settings: Settings) -> dict[str, Any]:
         "spec": {
             "replicas": spec.replicas,
             "selector": {"matchLabels": pod_selector(server)},
-            # A second engine beside the first would need the memory of a whole model.
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-            "progressDeadlineSeconds": spec.startup.timeout_seconds + 60,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": rollout_steps(server)},
+            "progressDeadlineSeconds": lifetimes(spec).progress_deadline,
             "revisionHistoryLimit": 2,
             "template": {"metadata": {"labels": labels}, "spec": _pod(server, settings)},
         },
     }
+
+
+def build_disruption_budget(server: ModelServer) -> dict[str, Any]:
+    """Return the budget that lets node drains take one pod at a time; a pod that is not ready never holds one up."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": child_metadata(server, name=deployment_name(server), component=COMPONENT),
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": pod_selector(server)},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+
+
+def rollout_steps(server: ModelServer) -> dict[str, int]:
+    """Return how a rollout replaces pods.
+
+    With accelerators none is free for a pod more, so a pod goes before its successor comes. Without them the successor
+    comes first, and one replica is enough for a rollout without a pause.
+    """
+    resources = server.spec.resources
+    asked = {**(resources.requests or {}), **(resources.limits or {})} if resources else {}
+    # Kubernetes' own resources have no domain; devices always do.
+    if any("/" in name for name in asked):
+        return {"maxSurge": 0, "maxUnavailable": 1}
+    return {"maxSurge": 1, "maxUnavailable": 0}
 
 
 def claims(server: ModelServer) -> dict[str, str]:
@@ -160,7 +181,7 @@ def _pod(server: ModelServer, settings: Settings) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": pod_security(),
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "terminationGracePeriodSeconds": lifetimes(server.spec).grace,
         **pull_secrets(settings),
         "initContainers": [_guard_container(settings)],
         "containers": [_engine_container(server, settings), _sidecar_container(server, settings)],
@@ -206,7 +227,7 @@ def engine_arguments(server: ModelServer) -> list[str]:
         f"--max-cpu-loras={max(MAX_ADAPTERS, spec.adapter_capacity.max_loras)}",
         f"--max-lora-rank={spec.adapter_capacity.max_rank}",
         f"--middleware={GUARD_CLASS}",
-        f"--shutdown-timeout={SHUTDOWN_SECONDS}",
+        f"--shutdown-timeout={lifetimes(spec).shutdown}",
     ]
     if spec.engine.max_model_length is not None:
         arguments.append(f"--max-model-len={spec.engine.max_model_length}")
@@ -215,23 +236,24 @@ def engine_arguments(server: ModelServer) -> list[str]:
 
 def _engine_container(server: ModelServer, settings: Settings) -> dict[str, Any]:
     health = {"httpGet": {"path": "/health", "port": ENGINE_PORT}}
+    times = lifetimes(server.spec)
     container: dict[str, Any] = {
         "name": "engine",
         **image_fields(settings, server.spec.engine.image or settings.engine_image),
         "command": ["python3", "-m", "vllm.entrypoints.cli.main", "serve"],
         "args": engine_arguments(server),
-        "env": _engine_environment(),
+        "env": _engine_environment(ready_seconds=times.engine_ready),
         "ports": [{"name": "http", "containerPort": ENGINE_PORT, "protocol": "TCP"}],
         "securityContext": container_security(),
         "startupProbe": {
             **health,
             "periodSeconds": PROBE_PERIOD_SECONDS,
             "timeoutSeconds": 5,
-            "failureThreshold": math.ceil(server.spec.startup.timeout_seconds / PROBE_PERIOD_SECONDS),
+            "failureThreshold": times.startup_failures,
         },
         "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6},
         "readinessProbe": {**health, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
-        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "lifecycle": {"preStop": {"sleep": {"seconds": times.pre_stop}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             claim_mount(server.spec.model.source.claim, read_only=True),
@@ -247,12 +269,13 @@ def _engine_container(server: ModelServer, settings: Settings) -> dict[str, Any]
     return container
 
 
-def _engine_environment() -> list[dict[str, str]]:
+def _engine_environment(*, ready_seconds: int) -> list[dict[str, str]]:
     values = {
         "PYTHONPATH": GUARD_ROOT,
         "WHETSTONE_TOKEN_FILE": f"{TOKEN_FOLDER}/{TOKEN_KEY}",
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(ready_seconds),
         "VLLM_CACHE_ROOT": f"{_TMP}/vllm",
         "VLLM_CONFIG_ROOT": f"{_TMP}/vllm-config",
         "HF_HOME": f"{_TMP}/huggingface",
@@ -265,6 +288,11 @@ def _engine_environment() -> list[dict[str, str]]:
         "LOGNAME": "whetstone",
     }
     return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def drain_command(seconds: int) -> list[str]:
+    """Return the command that has the guard close each connection with its next answer, and then waits."""
+    return ["python3", "-m", "whetstone_server", "drain", f"--seconds={seconds}"]
 
 
 def _sidecar_container(server: ModelServer, settings: Settings) -> dict[str, Any]:
@@ -300,7 +328,7 @@ def _sidecar_container(server: ModelServer, settings: Settings) -> dict[str, Any
             "failureThreshold": 6,
         },
         # The guard answers until the engine ends, so its routes must have a keeper until then.
-        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "lifecycle": {"preStop": {"exec": {"command": drain_command(lifetimes(server.spec).pre_stop)}}},
         "resources": {"requests": {"cpu": "20m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
         "volumeMounts": [
             *(claim_mount(claim, read_only=True) for claim in sorted(claims(server))),

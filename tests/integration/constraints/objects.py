@@ -56,6 +56,7 @@ def model_server(*, promoted: bool) -> Object:
         "adapterCapacity": {"maxLoras": 4, "maxRank": 16},
         "aliases": [{"name": "stable", **alias}],
         "startup": {"timeoutSeconds": 600},
+        "drain": {"seconds": 60},
     }
     status = {
         "replicas": 1,

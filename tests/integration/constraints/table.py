@@ -46,6 +46,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     f"{MS}.spec.engine.maxModelLength": (16, 4194304),
     f"{MS}.spec.replicas": (0, 1000),
     f"{MS}.spec.startup.timeoutSeconds": (30, 86400),
+    f"{MS}.spec.drain.seconds": (0, 3600),
 }
 
 ITEMS: Mapping[str, tuple[int, int]] = {

@@ -2,8 +2,15 @@
 
 from typing import Any
 
+import pytest
 from unit.operator.objects import SETTINGS, model_server
-from whetstone_operator.resources.modelserver import build_deployment, build_service, engine_arguments
+from whetstone_operator.resources.lifetimes import KEEP_ALIVE_SECONDS, lifetimes
+from whetstone_operator.resources.modelserver import (
+    build_deployment,
+    build_disruption_budget,
+    build_service,
+    engine_arguments,
+)
 
 
 def pod_spec(**spec: Any) -> dict[str, Any]:
@@ -70,11 +77,48 @@ def test_users_arguments_come_last() -> None:
     assert arguments[-1] == "--enforce-eager"
 
 
-def test_grace_period_covers_pre_stop_and_shutdown() -> None:
-    pod = pod_spec()
+def test_drain_sets_every_limit_of_a_pods_end() -> None:
+    pod = pod_spec(drain={"seconds": 600})
     stop = container(pod, "engine")["lifecycle"]["preStop"]["sleep"]["seconds"]
-    shutdown = next(item for item in container(pod, "engine")["args"] if item.startswith("--shutdown-timeout="))
-    assert pod["terminationGracePeriodSeconds"] > stop + int(shutdown.split("=")[1])
+    assert "--shutdown-timeout=600" in container(pod, "engine")["args"]
+    assert container(pod, "sidecar")["lifecycle"]["preStop"]["exec"]["command"][-2:] == ["drain", f"--seconds={stop}"]
+    assert pod["terminationGracePeriodSeconds"] > stop + 600
+
+
+def test_pods_end_waits_for_idle_connections() -> None:
+    assert lifetimes(model_server().spec).pre_stop > KEEP_ALIVE_SECONDS
+
+
+def test_startup_timeout_sets_every_limit_of_a_start() -> None:
+    deployment = build_deployment(model_server(startup={"timeoutSeconds": 7200}), SETTINGS)
+    engine = container(deployment["spec"]["template"]["spec"], "engine")
+    assert {"name": "VLLM_ENGINE_READY_TIMEOUT_S", "value": "7200"} in engine["env"]
+    assert deployment["spec"]["progressDeadlineSeconds"] > 7200
+
+
+@pytest.mark.parametrize(
+    ("resources", "steps"),
+    [
+        (None, {"maxSurge": 1, "maxUnavailable": 0}),
+        ({"limits": {"cpu": "2", "memory": "4Gi"}}, {"maxSurge": 1, "maxUnavailable": 0}),
+        ({"limits": {"nvidia.com/gpu": "1"}}, {"maxSurge": 0, "maxUnavailable": 1}),
+        ({"requests": {"amd.com/gpu": "1"}}, {"maxSurge": 0, "maxUnavailable": 1}),
+    ],
+)
+def test_no_pod_more_is_asked_for_where_accelerators_are(
+    resources: dict[str, Any] | None, steps: dict[str, int]
+) -> None:
+    fields = {} if resources is None else {"resources": resources}
+    deployment = build_deployment(model_server(**fields), SETTINGS)
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == steps
+
+
+def test_node_drains_take_one_pod_at_a_time() -> None:
+    server = model_server(replicas=3)
+    budget = build_disruption_budget(server)["spec"]
+    labels = build_deployment(server, SETTINGS)["spec"]["template"]["metadata"]["labels"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
 
 
 def test_service_selects_what_the_deployment_makes() -> None:

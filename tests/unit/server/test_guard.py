@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import REGISTRY
 from support.adapters import make_adapter
 from support.fake_vllm import BASE, FakeVllm
-from whetstone_api.pod_state import GUARD_PATH, GuardRoutes, GuardState
+from whetstone_api.pod_state import DRAIN_PATH, GUARD_PATH, GuardRoutes, GuardState
 from whetstone_api.vocabulary import ADAPTER_HEADER, TOKEN_HEADER
 from whetstone_server.guard.whetstone_guard import asgi, guard
 from whetstone_server.guard.whetstone_guard.answers import ADAPTER_HEADER as GUARD_ADAPTER_HEADER
@@ -74,6 +74,18 @@ async def test_administration_needs_the_token(client: Client) -> None:
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 async def test_guard_itself_needs_the_token(client: Client, method: str) -> None:
     assert (await client.call(method, GUARD_PATH, json=ROUTES.model_dump()))[0] == 403
+
+
+async def test_draining_guard_answers_and_closes_each_connection(client: Client) -> None:
+    await client.route()
+    assert (await client.call("POST", DRAIN_PATH))[0] == 403
+    _, _, before = await client.call("GET", "/v1/models")
+    assert before.headers.get("connection") != "close"
+    assert (await client.call("POST", DRAIN_PATH, headers=TOKEN))[0] == 200
+    status, _, after = await client.call("GET", "/v1/models")
+    assert (status, after.headers["connection"]) == (200, "close")
+    refused = (await client.call("POST", "/v1/load_lora_adapter"))[2]
+    assert refused.headers["connection"] == "close"
 
 
 async def raw_request(port: int, target: str, method: str = "POST") -> int:

@@ -12,9 +12,11 @@ from . import measures
 from .admission import HEALTH, INFERENCE, MODELS, read_request, route_of
 from .answers import Answer, ModelList
 from .asgi import App, Message, Receive, Refused, Scope, Send, header, read_body, replace_headers, send_json
+from .drain import Closing
 from .routes import Routes, parse_routes
 
 GUARD_PATH = "/whetstone/guard"
+DRAIN_PATH = "/whetstone/guard/drain"
 TOKEN_HEADER = b"x-whetstone-token"
 TOKEN_FILE_VARIABLE = "WHETSTONE_TOKEN_FILE"  # noqa: S105 - a variable's name
 
@@ -35,6 +37,7 @@ class Guard:
         self._boot = secrets.token_hex(8)
         self._routes = Routes()
         self._in_flight: Counter[str] = Counter()
+        self._draining = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, as ASGI asks."""
@@ -43,6 +46,7 @@ class Guard:
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
         else:
+            send = Closing(send) if self._draining else send
             try:
                 await self._serve(scope, receive, send)
             except Refused as refusal:
@@ -54,6 +58,8 @@ class Guard:
             self._authenticate(given)
             if scope["path"] == GUARD_PATH:
                 await self._control(scope, receive, send)
+            elif scope["path"] == DRAIN_PATH:
+                await self._drain(scope, send)
             else:
                 await self._app(scope, receive, send)
             return
@@ -84,6 +90,13 @@ class Guard:
             raise Refused(405, f"{GUARD_PATH} takes GET and PUT", code="method_not_allowed")
         busy = {name: count for name, count in self._in_flight.items() if count > 0}
         await send_json(send, {"boot": self._boot, "routes": self._routes.to_wire(), "inFlight": busy})
+
+    async def _drain(self, scope: Scope, send: Send) -> None:
+        """Close connections from now on; a pod that is told to go never comes back."""
+        if scope["method"] != "POST":
+            raise Refused(405, f"{DRAIN_PATH} takes POST", code="method_not_allowed")
+        self._draining = True
+        await send_json(send, {"draining": True})
 
     async def _infer(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.monotonic()

@@ -37,7 +37,7 @@ async def serve(settings: Settings) -> None:
         sidecar = Sidecar(engine=Engine(session, settings), settings=settings, reporter=reporter)
         runner = web.AppRunner(make_app(sidecar, settings), access_log=None)
         await runner.setup()
-        await web.TCPSite(runner, host=None, port=SIDECAR_PORT).start()
+        await web.TCPSite(runner, host=settings.host or None, port=SIDECAR_PORT).start()
         loop = asyncio.create_task(sidecar.run())
         await stopping.wait()
         loop.cancel()

@@ -13,6 +13,7 @@ class Settings:
     """Where the sidecar finds what it works with.
 
     Args:
+        host: Address to listen on; every address of the pod when empty.
         engine_url: Address of the engine in the same pod, without a path.
         desired_file: `DesiredState` as the mounted ConfigMap has it.
         adapters_dir: Folder shared with the engine, for copies of adapters.
@@ -25,6 +26,7 @@ class Settings:
         retry_seconds: First pause after a failed load; it doubles up to 300 s.
     """
 
+    host: str = ""
     engine_url: str = "http://127.0.0.1:8000"
     desired_file: Path = Path("/etc/whetstone/desired/desired.json")
     adapters_dir: Path = Path("/adapters")
@@ -49,9 +51,11 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     env = os.environ if environment is None else environment
     default = Settings()
     return Settings(
+        host=env.get("WHETSTONE_SIDECAR_HOST", ""),
         engine_url=env.get("WHETSTONE_ENGINE_URL", default.engine_url).rstrip("/"),
         desired_file=Path(env.get("WHETSTONE_DESIRED_FILE", default.desired_file)),
         adapters_dir=Path(env.get("WHETSTONE_ADAPTERS_DIR", default.adapters_dir)),
         token_file=Path(env.get("WHETSTONE_TOKEN_FILE", default.token_file)),
         report_url=env.get("WHETSTONE_REPORT_URL", ""),
+        report_token_file=Path(env.get("WHETSTONE_REPORT_TOKEN_FILE", default.report_token_file)),
     )

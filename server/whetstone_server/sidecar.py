@@ -68,6 +68,12 @@ class Sidecar:
             aliases=self._routes.aliases,
         )
 
+    def answer(self) -> PodState:
+        """Return the state for the operator, which need not be told the same by a report."""
+        state = self.state()
+        self._told = state.to_json()
+        return state
+
     def set_desired(self, desired: DesiredState) -> bool:
         """Take a newer desired state; return whether it was newer."""
         if self._desired is not None and desired.revision <= self._desired.revision:
@@ -240,7 +246,7 @@ class Sidecar:
         if text != self._told:
             self._told = text
             if self._reporter is not None:
-                self._reporter.send(ProgressReport(phase="Changed"))
+                self._reporter.send(ProgressReport(phase="Changed"), at_once=state.settled)
 
 
 def _standing(held: Held) -> str:

@@ -42,7 +42,7 @@ def make_app(sidecar: Sidecar, settings: Settings) -> web.Application:
         sidecar.set_desired(desired)
         if wait > 0:
             await sidecar.wait_settled(wait)
-        return _answer(sidecar.state())
+        return _answer(sidecar.answer())
 
     async def get_state(request: web.Request) -> web.Response:  # noqa: ARG001 - the framework's signature
         try:

@@ -1,5 +1,6 @@
 """Reconciles LoRATrainingJobs: resolve, check, Prepare, Train, report the published adapter."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -40,6 +41,7 @@ from whetstone_operator.runtime.queue import Result
 from whetstone_operator.runtime.reconcile import Context, Step, Work, load, run_steps
 
 Training = Work[LoRATrainingJob]
+STAGES = (PREPARE, TRAIN)
 
 
 async def reconcile(context: Context, key: Key) -> Result:
@@ -76,11 +78,9 @@ class Attempt:
 
     async def find_jobs(self, work: Training) -> None:
         """Find the Jobs of this attempt."""
-        for stage in (PREPARE, TRAIN):
-            name = stage_job_name(work.resource, stage=stage, retry=handled_retry(work))
-            job = await find_job(work, name)
-            if job is not None:
-                self._jobs[stage] = job
+        names = {stage: stage_job_name(work.resource, stage=stage, retry=handled_retry(work)) for stage in STAGES}
+        found = await asyncio.gather(*(find_job(work, name) for name in names.values()))
+        self._jobs = {stage: job for stage, job in zip(names, found, strict=True) if job is not None}
 
     async def suspend(self, work: Training) -> None:
         """Follow `spec.suspend`."""

@@ -24,6 +24,7 @@ from whetstone_operator.runtime.clock import to_rfc3339
 from whetstone_operator.runtime.events import NORMAL
 from whetstone_operator.runtime.outcome import Waiting
 from whetstone_operator.runtime.queue import Result
+from whetstone_operator.runtime.read_ahead import ReadAhead
 from whetstone_operator.runtime.reconcile import Context, Work, load, run_steps
 from whetstone_operator.runtime.references import ANY
 
@@ -37,7 +38,7 @@ class ServerReconcile:
     """One reconcile of one ModelServer: the steps in their order, and what they learn on the way."""
 
     def __init__(self, work: Work[ModelServer]) -> None:
-        self._kube = work.context.kube
+        self._kube = ReadAhead(work.context.kube)
         self.server = work.resource
         self.observed = ModelServerStatus.model_validate(work.status)
         self.recorded = adapter_policy.by_name(self.observed.adapters)
@@ -48,6 +49,20 @@ class ServerReconcile:
         self.pods: list[dict[str, Any]] = []
         self.views: list[PodView] = []
         self.deployment: dict[str, Any] = {}
+
+    async def read_ahead(self, work: Work[ModelServer]) -> None:
+        """Read all that the steps will ask for at once: one after another, they would take most of a reconcile."""
+        jobs = [spec.training_job_ref.name for spec in self.server.spec.adapters or [] if spec.training_job_ref]
+        await self._kube.fetch(
+            work.namespace,
+            (
+                *((CLAIM, claim) for claim in build.claims(self.server)),
+                (SECRET, build.token_name(self.server)),
+                (CONFIG_MAP, build.desired_name(self.server)),
+                *((TRAINING_JOB, job) for job in jobs),
+            ),
+            pods=build.pod_selector(self.server),
+        )
 
     async def check_claims(self, work: Work[ModelServer]) -> None:
         """Wait for the claims that the pod mounts: a pod without them would hang without a word."""
@@ -78,14 +93,16 @@ class ServerReconcile:
     async def publish_desired(self, work: Work[ModelServer]) -> None:
         """Write what pods should hold, with the aliases as they are recorded."""
         stored = await self._kube.get(CONFIG_MAP, work.namespace, build.desired_name(self.server))
-        self.held = _read_desired(stored)
+        self.held = _read_desired(stored, owner=self.server.metadata.uid)
         await self._write_desired(work, self._routes(self.observed.aliases or []))
 
     async def apply_children(self, work: Work[ModelServer]) -> None:
         """Apply Service, disruption budget and Deployment."""
-        await self._kube.apply(build.build_service(self.server))
-        await self._kube.apply(build.build_disruption_budget(self.server))
-        self.deployment = await self._kube.apply(build.build_deployment(self.server, work.context.settings))
+        *_, self.deployment = await asyncio.gather(
+            self._kube.apply(build.build_service(self.server)),
+            self._kube.apply(build.build_disruption_budget(self.server)),
+            self._kube.apply(build.build_deployment(self.server, work.context.settings)),
+        )
         work.status["url"] = build.server_url(self.server)
         work.status["selector"] = ",".join(f"{k}={v}" for k, v in sorted(build.pod_selector(self.server).items()))
         status = self.deployment.get("status") or {}
@@ -207,12 +224,14 @@ class ServerReconcile:
             adapters=self._wanted_adapters(routes),
             aliases=dict(routes),
         )
-        if wanted != self.held:
+        changed = wanted != self.held
+        if changed:
             # Seconds of the clock, so that a ConfigMap made anew still counts as newer than what pods hold.
             revision = max(wanted.revision + 1, int(work.now.timestamp()))
             wanted = wanted.model_copy(update={"revision": revision})
         self.held = self.desired = wanted
-        await self._kube.apply(build.build_desired(self.server, wanted))
+        if changed:
+            await self._kube.apply(build.build_desired(self.server, wanted))
 
     def _wanted_adapters(self, routes: Mapping[str, str]) -> list[DesiredAdapter]:
         """Return the current versions, then older ones of adapters of the spec that an alias still serves."""
@@ -266,12 +285,14 @@ async def reconcile(context: Context, key: Key) -> Result:
     return await run_steps(
         work,
         (
+            scene.read_ahead,
             scene.check_claims,
             scene.ensure_token,
             scene.resolve_adapters,
             scene.publish_desired,
-            scene.apply_children,
+            # Before the children are applied: running pods should not wait for it.
             scene.observe_pods,
+            scene.apply_children,
             scene.report_adapters,
             scene.move_aliases,
             scene.judge_readiness,
@@ -279,8 +300,11 @@ async def reconcile(context: Context, key: Key) -> Result:
     )
 
 
-def _read_desired(config_map: Mapping[str, Any] | None) -> DesiredState | None:
-    """Return the stored desired state; None when there is none, or somebody broke it."""
+def _read_desired(config_map: Mapping[str, Any] | None, *, owner: str) -> DesiredState | None:
+    """Return the stored desired state; None when there is none, a namesake's is left, or somebody broke it."""
+    owners = ((config_map or {}).get("metadata") or {}).get("ownerReferences") or []
+    if not any(one.get("uid") == owner for one in owners):
+        return None
     text = ((config_map or {}).get("data") or {}).get(DESIRED_FILE)
     if not text:
         return None

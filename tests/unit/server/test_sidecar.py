@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from support.adapters import lineage, lora_tensors, make_adapter
 from support.fake_vllm import BASE, record_probe
 from whetstone_api.pod_state import DesiredAdapter, DesiredState, Effect, PodState
+from whetstone_api.reports import ProgressReport
 from whetstone_api.vocabulary import TOKEN_HEADER, Reason
 from whetstone_artifacts.reporting import Reporter
 from whetstone_server.engine import Engine
@@ -403,3 +404,32 @@ async def test_operator_is_told_of_changes_and_of_nothing_at_rest(pod: Pod) -> N
             await pod.sidecar.compare()
         assert pod.sidecar._told == told
         await asyncio.to_thread(reporter.close)
+
+
+class Told:
+    """A reporter that only counts."""
+
+    def __init__(self) -> None:
+        self.sent: list[bool] = []
+
+    def send(self, report: ProgressReport, *, at_once: bool = False) -> None:
+        self.sent.append(at_once)
+
+
+async def test_what_an_answer_has_told_is_not_reported_and_the_end_of_work_is_not_held_back(pod: Pod) -> None:
+    told = Told()
+    pod.want()
+    await pod.settled()
+    pod.sidecar._reporter = told  # type: ignore[assignment]
+    pod.engine.loads_go_on.clear()
+    pod.want(pod.adapter("sql"))
+    assert not pod.sidecar.answer().settled
+    loads = [path for _, path, _ in pod.engine.calls if "load_lora" in path]
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not loads:
+            await pod.sidecar.compare()
+            loads = [path for _, path, _ in pod.engine.calls if "load_lora" in path]
+    assert told.sent == []
+    pod.engine.loads_go_on.set()
+    await pod.settled()
+    assert told.sent[-1] is True

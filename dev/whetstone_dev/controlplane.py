@@ -6,6 +6,7 @@ plane.start()
 plane.stop()
 """
 
+import json
 import socket
 import ssl
 import time
@@ -56,8 +57,11 @@ def loopback_site() -> Site:
 class ControlPlane:
     """A control plane in a folder of its own. Starting a running one does nothing; stopping a stopped one too."""
 
-    def __init__(self, folder: Path, *, site: Site | None = None) -> None:
+    def __init__(self, folder: Path, *, site: Site | None = None, audited: Sequence[str] = ()) -> None:
+        """Args: `audited`: users whose requests are listed, a line of JSON each, in `audit_log`."""
         self.folder = folder
+        self.audit_log = folder / "audit.log"
+        self._audited = list(audited)
         self.site = site or loopback_site()
         self.pki = Pki(folder / "pki")
         self.processes = Processes(folder / "processes")
@@ -208,6 +212,16 @@ class ControlPlane:
         ]
         if site.namespace is None:
             arguments.append("--endpoint-reconciler-type=none")
+        if self._audited:
+            policy = {
+                "apiVersion": "audit.k8s.io/v1",
+                "kind": "Policy",
+                "omitStages": ["RequestReceived"],
+                "rules": [{"level": "Metadata", "users": self._audited}, {"level": "None"}],
+            }
+            file = self.folder / "audit-policy.json"
+            file.write_text(json.dumps(policy))
+            arguments += [f"--audit-policy-file={file}", f"--audit-log-path={self.audit_log}"]
         self._spawn("kube-apiserver", arguments)
 
     def _start_controller_manager(self) -> None:

@@ -1,6 +1,8 @@
 """A thin client of a real API server: what a test sends is what the server gets, and the server's words come back."""
 
+import json
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -84,9 +86,16 @@ class Api:
         items: list[Object] = self._send("GET", self._path(kind, namespace), query={"labelSelector": labels})["items"]
         return items
 
-    def delete(self, kind: str, name: str, *, namespace: str) -> None:
-        """Delete an object and, in the background, what it owns."""
-        self._send("DELETE", self._path(kind, namespace, name), query={"propagationPolicy": "Background"})
+    def watch(self, kind: str, *, namespace: str, name: str = "") -> Iterator[Object]:
+        """Yield the objects of a kind, or one of them, as they are and at every change; ends when nobody asks more."""
+        query = {"watch": "true", **({"fieldSelector": f"metadata.name={name}"} if name else {})}
+        with self._client.stream("GET", self._path(kind, namespace), params=query, timeout=600) as answer:
+            for line in answer.iter_lines():
+                yield json.loads(line)["object"]
+
+    def delete(self, kind: str, name: str, *, namespace: str, propagation: str = "Background") -> None:
+        """Delete an object and what it owns: in the background, or first (`Foreground`)."""
+        self._send("DELETE", self._path(kind, namespace, name), query={"propagationPolicy": propagation})
 
     def raw(self, method: str, path: str, body: Object | None = None) -> Object:
         """Send a request to any path."""

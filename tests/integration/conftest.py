@@ -1,13 +1,14 @@
 """A real API server with etcd and the controller manager, and no node: what a kubelet would do, tests do."""
 
+import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from integration.api import Api
-from integration.operator_process import OperatorProcess, account_kubeconfig, install_rights
+from integration.operator_process import USER, OperatorProcess, account_kubeconfig, install_rights
 from integration.world import World
 from support.waiting import eventually
 from whetstone_dev.controlplane import ControlPlane
@@ -18,7 +19,7 @@ CRDS = Path(__file__).parents[2] / "crds"
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane of this test run's own, on the loopback."""
-    plane = ControlPlane(tmp_path_factory.mktemp("control-plane"))
+    plane = ControlPlane(tmp_path_factory.mktemp("control-plane"), audited=[USER])
     try:
         plane.start()
         yield plane
@@ -37,14 +38,15 @@ def api(control_plane: ControlPlane) -> Iterator[Api]:
         client.raw("POST", collection, definition)
         names.append(definition["metadata"]["name"])
     for name in names:
-        eventually(lambda name=name: _established(client.raw("GET", f"{collection}/{name}")), what=f"{name} served")
+        eventually(lambda name=name: is_established(client.raw("GET", f"{collection}/{name}")), what=f"{name} served")
     yield client
     client.close()
 
 
-def _established(definition: dict[str, object]) -> bool:
+def is_established(definition: dict[str, object]) -> bool:
+    """Return whether the API server serves a definition's kind."""
     status = definition.get("status")
-    conditions = status.get("conditions", []) if isinstance(status, dict) else []
+    conditions = (status.get("conditions") or []) if isinstance(status, dict) else []
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
@@ -73,6 +75,17 @@ def operator(operator_kubeconfig: Path, namespace: str, tmp_path: Path) -> Itera
     yield process
     process.stop()
     assert "Traceback" not in log.read_text(), log.read_text()[-6000:]
+
+
+@pytest.fixture
+def operators_requests(control_plane: ControlPlane) -> Callable[[], list[str]]:
+    """What the operator has asked the API server for, as verb and address, in the API server's own list."""
+
+    def requests() -> list[str]:
+        entries = [json.loads(line) for line in control_plane.audit_log.read_text().splitlines()]
+        return [f"{entry['verb']} {entry['requestURI']}" for entry in entries]
+
+    return requests
 
 
 @pytest.fixture

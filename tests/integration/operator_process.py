@@ -21,6 +21,7 @@ from whetstone_dev.versions import KUBERNETES
 
 SYSTEM_NAMESPACE = "whetstone-system"
 ACCOUNT = "whetstone-operator"
+USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"
 _IMAGES = ("operator", "server", "trainer", "benchmark", "engine")
 _RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
 
@@ -58,11 +59,11 @@ def account_kubeconfig(plane: ControlPlane, api: Api, folder: Path) -> Path:
 
 
 class OperatorProcess:
-    """One operator that serves one namespace.
+    """One operator.
 
     Args:
         kubeconfig: Its credentials.
-        namespace: The namespace.
+        namespace: The namespace that it serves; of several, their names with commas.
         log: File for its output.
     """
 
@@ -137,9 +138,19 @@ class OperatorProcess:
 
     def report(self, path: str, *, token: str, body: dict[str, Any]) -> int:
         """Send a progress report as a pod does; return the HTTP status."""
-        url = self._url(f"v1/reports/{path}")
+        url = self.report_url(path)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         return httpx.post(url, json=body, headers=headers, trust_env=False, timeout=10).status_code
+
+    @property
+    def pid(self) -> int:
+        """Number of its process."""
+        assert self._process is not None, "the operator does not run"
+        return self._process.pid
+
+    def report_url(self, path: str) -> str:
+        """Return the URL to which the pods of an object report."""
+        return self._url(f"v1/reports/{path}")
 
     def _url(self, path: str) -> str:
         return f"http://127.0.0.1:{self._port}/{path}"

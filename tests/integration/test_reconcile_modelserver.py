@@ -168,6 +168,47 @@ def test_deleting_the_server_removes_its_children(world: World, operator: Operat
         )
 
 
+def test_foreground_deletion_ends(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve()
+    world.start_engines()
+    world.api.delete(KIND, "server", namespace=world.namespace, propagation="Foreground")
+    eventually(lambda: world.api.get(KIND, "server", namespace=world.namespace) is None, what="the server is gone")
+    assert [kind for kind, name in CHILDREN.items() if world.api.get(kind, name, namespace=world.namespace)] == []
+
+
+def test_edited_labels_stand_in_the_way_of_no_later_edit(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve()
+    world.start_engines()
+    selector = world.get("Deployment", "server-engine")["spec"]["selector"]
+    labels = {"metadata": {"labels": {"example.com/team": "a", "whetstone.dev/model-server": "another"}}}
+    world.api.merge(KIND, "server", labels, namespace=world.namespace)
+    world.api.merge(KIND, "server", {"spec": {"replicas": 2}}, namespace=world.namespace)
+    eventually(lambda: len(world.engine_pods()) == 2, what="two pods")
+    assert world.get("Deployment", "server-engine")["spec"]["selector"] == selector
+    world.start_engines()
+    assert world.condition(KIND, "server", "Stalled") is None
+
+
+def test_quantities_may_be_written_in_any_way(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    written = {"cpu": "1000m", "memory": "1024Mi", "ephemeral-storage": "0.5Gi"}
+    world.serve(resources={"requests": written, "limits": written})
+    world.start_engines()
+    deployment = world.get("Deployment", "server-engine")["metadata"]
+    for number in range(3):
+        before = operator.metric("whetstone_reconcile_total", controller="modelservers")
+        note = {"metadata": {"annotations": {"example.com/touched": str(number)}}}
+        world.api.merge(KIND, "server", note, namespace=world.namespace)
+        eventually(
+            lambda before=before: operator.metric("whetstone_reconcile_total", controller="modelservers") > before,
+            what="a reconcile",
+        )
+    after = world.get("Deployment", "server-engine")["metadata"]
+    assert (after["generation"], after["resourceVersion"]) == (1, deployment["resourceVersion"])
+
+
 def test_restart_of_the_operator_changes_nothing(world: World, operator: OperatorProcess) -> None:
     world.claims()
     world.serve()

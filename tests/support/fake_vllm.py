@@ -82,6 +82,8 @@ class FakeVllm:
         self.hold_answers.set()
         self.loads_go_on = asyncio.Event()
         self.loads_go_on.set()
+        self.lists_go_on = asyncio.Event()
+        self.lists_go_on.set()
         self.stream_chunks = 3
         self.port = 0
         self.restart()
@@ -113,6 +115,7 @@ class FakeVllm:
         finally:
             self.hold_answers.set()
             self.loads_go_on.set()
+            self.lists_go_on.set()
             server.close()
             for connection in list(state.connections):
                 connection.shutdown()
@@ -145,6 +148,7 @@ class FakeVllm:
         await send({"type": "http.response.body", "body": b""})
 
     async def _models(self, body: dict[str, Any], send: Send) -> None:
+        await self.lists_go_on.wait()
         cards = [{"id": BASE, "object": "model", "root": "/models/tiny", "parent": None}]
         cards += [{"id": name, "object": "model", "root": root, "parent": BASE} for name, root in self.adapters.items()]
         await send_json(send, {"object": "list", "data": cards})

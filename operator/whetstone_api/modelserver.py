@@ -17,7 +17,7 @@ from whetstone_api.schema import (
     VolumeName,
     condition_column,
 )
-from whetstone_api.source import PinnedSource, Source
+from whetstone_api.source import PinnedSource, SecretRef, Source
 
 
 class ModelSpec(ApiModel):
@@ -65,12 +65,17 @@ class EngineSpec(ApiModel):
 
 
 class AdapterStore(ApiModel):
-    """A volume that adapters may come from."""
+    """A volume, or a Secret for places outside the cluster, that adapters may come from."""
 
     name: VolumeName
     """Name of the store."""
-    claim_name: Annotated[str, Field(min_length=1, max_length=253)]
+    claim_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
     """Persistent volume claim that holds adapters; mounted read-only at start."""
+    secret_ref: SecretRef | None = None
+    """Secret that adapters name in `source.secretRef`; mounted into the sidecar at start."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(rule="has(self.claimName) != has(self.secretRef)", message="give exactly one of claimName and secretRef"),
+    )
 
 
 class AdapterSpec(ApiModel):
@@ -79,7 +84,7 @@ class AdapterSpec(ApiModel):
     name: ServedName
     """The name that clients use; it serves the adapter's current version."""
     source: PinnedSource | None = None
-    """The adapter's folder."""
+    """The adapter's folder, in a claim or elsewhere."""
     training_job_ref: LocalRef | None = None
     """The LoRATrainingJob that publishes it."""
     required: bool = False
@@ -171,7 +176,7 @@ class ModelServerSpec(ApiModel):
     adapter_stores: Annotated[list[AdapterStore], Field(max_length=16)] | None = Field(
         default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     )
-    """Volumes that adapters come from; adapters load only from these."""
+    """Claims that adapters load from, and Secrets that others need; a change restarts the engine."""
     adapters: Annotated[list[AdapterSpec], Field(max_length=64)] | None = Field(
         default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     )
@@ -240,6 +245,17 @@ class AdapterStatus(ApiModel):
     """The same for people."""
 
 
+class ResolvedSource(ApiModel):
+    """What a branch or tag of a hub named when it was first seen in the spec."""
+
+    uri: Annotated[str, Field(max_length=512)]
+    """The place as the spec names it."""
+    digest: Annotated[str, Field(max_length=71)] | None = None
+    """The digest that the spec gives with it; another one looks the revision up anew."""
+    resolved: Annotated[str, Field(max_length=512)]
+    """The same place at its commit (40 hex digits): what pods fetch."""
+
+
 class AdapterFailure(ApiModel):
     """What one pod says of one adapter."""
 
@@ -285,6 +301,8 @@ class ModelServerStatus(Status):
     """Base URL of the OpenAI-compatible API inside the cluster."""
     adapters: Annotated[list[AdapterStatus], Field(max_length=64)] | None = None
     """Adapters as the pods report them."""
+    sources: Annotated[list[ResolvedSource], Field(max_length=65)] | None = None
+    """Commits of the `hf://` places that the spec names by branch or tag."""
     failures: Annotated[list[AdapterFailure], Field(max_length=10)] | None = None
     """The first ten failures, by pod."""
     aliases: Annotated[list[AliasStatus], Field(max_length=32)] | None = None

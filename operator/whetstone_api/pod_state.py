@@ -36,7 +36,11 @@ class DesiredAdapter(WireModel):
     source: str
     """URI, for messages."""
     path: str
-    """Folder inside the sidecar (a mounted store)."""
+    """Folder inside the sidecar (a mounted store); empty for a place that it must fetch from."""
+    field: str | None = None
+    """Of a place to fetch from: where the server's spec names it, for messages."""
+    secret: str | None = None
+    """Secret that the place asks for."""
     required: bool = False
 
 

@@ -6,15 +6,21 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from whetstone_api.schema import ApiModel, Rule
+from whetstone_api.schema import ApiModel, Rule, SecretName
 from whetstone_api.vocabulary import CLAIMS_ROOT
 
 _PVC = r"pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9._-]+)*"
+_HUB = r"hf://[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._/-]*"
+_S3 = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=+-]+)+"
+_HTTPS = r"https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[A-Za-z0-9._~%+=-]+)+"
+_OCI = r"oci://[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)+@sha256:[0-9a-f]{64}"
 PVC_URI = f"^{_PVC}$"
+ANY_URI = f"^({_PVC}|{_HUB}|{_S3}|{_HTTPS}|{_OCI})$"
 DIGEST = r"^sha256:[0-9a-f]{64}$"
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 
 SourceUri = Annotated[str, Field(min_length=7, max_length=512, pattern=PVC_URI)]
+AnyUri = Annotated[str, Field(min_length=7, max_length=512, pattern=ANY_URI)]
 Digest = Annotated[str, Field(max_length=71, pattern=DIGEST)]
 
 _PLAIN = Rule(
@@ -57,11 +63,40 @@ class Source(ApiModel):
         return f"{CLAIMS_ROOT}/{self.claim}/{self.path}".rstrip("/")
 
 
-class PinnedSource(Source):
-    """A place whose content is pinned by its digest."""
+class SecretRef(ApiModel):
+    """A reference to a Secret of the same namespace."""
 
+    name: SecretName
+    """Name of the Secret."""
+
+
+class PinnedSource(ApiModel):
+    """A place in a claim or elsewhere, whose content is pinned: by its digest, or by what its uri names."""
+
+    uri: AnyUri
+    """Where: `pvc://claim/path`, `hf://owner/repo@revision`, `s3://bucket/key`, `https://host/folder`, or
+    `oci://registry/repo@sha256:…`."""
     digest: Digest | None = None
     """`sha256:…` content digest; when given, anything else at the place is refused."""
+    secret_ref: SecretRef | None = None
+    """The Secret with what the place asks for: keys, token, endpoint, certificate authority."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        _PLAIN,
+        Rule(
+            rule="!has(self.secretRef) || !self.uri.startsWith('pvc://')",
+            message="secretRef has no use with pvc://; leave it out",
+        ),
+    )
+
+    @property
+    def scheme(self) -> Scheme:
+        """How the place is reached."""
+        return scheme_of(self.uri)
+
+    @property
+    def in_claim(self) -> Source | None:
+        """The place in a claim; None for one that must be fetched."""
+        return Source(uri=self.uri) if self.scheme is Scheme.PVC else None
 
 
 def scheme_of(uri: str) -> Scheme:

@@ -7,6 +7,8 @@ from typing import Self
 
 STOCK_ENGINE_IMAGE = "docker.io/vllm/vllm-openai:v0.32.0"
 
+PUBLIC_HUB = "https://huggingface.co"
+
 
 class SettingsError(ValueError):
     """A variable of the environment is missing or wrong; the message names it."""
@@ -23,6 +25,7 @@ class Settings:
         trainer_image: Image of training Jobs that name none.
         benchmark_image: Image of benchmark Jobs that name none.
         operator_url: Base URL under which pods reach the operator's HTTP server.
+        hub_endpoint: Hub whose branches and tags the operator resolves; pods may use others.
         http_port: Port of that server.
         workers: Reconciles at a time.
         resync_seconds: Pause after which a live object is looked at again without any event.
@@ -36,6 +39,7 @@ class Settings:
     trainer_image: str
     benchmark_image: str
     operator_url: str
+    hub_endpoint: str = PUBLIC_HUB
     http_port: int = 8080
     workers: int = 16
     resync_seconds: float = 300
@@ -59,6 +63,7 @@ class Settings:
             benchmark_image=_required(environment, "WHETSTONE_BENCHMARK_IMAGE"),
             operator_url=environment.get("WHETSTONE_OPERATOR_URL")
             or f"http://whetstone-operator.{own_namespace}.svc:{port}",
+            hub_endpoint=environment.get("WHETSTONE_HUB_ENDPOINT") or PUBLIC_HUB,
             http_port=port,
             workers=_number(environment, "WHETSTONE_WORKERS", "16"),
             resync_seconds=_number(environment, "WHETSTONE_RESYNC_SECONDS", "300"),

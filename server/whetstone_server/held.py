@@ -15,10 +15,9 @@ from whetstone_api.pod_state import AdapterState, BaseState, DesiredAdapter, Des
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.fingerprint import model_fingerprint
-from whetstone_artifacts.folders import fetch_adapter
 from whetstone_artifacts.preflight import check_adapter
 
-from whetstone_server import measures, probe
+from whetstone_server import fetching, measures, probe
 from whetstone_server.engine import Engine, EngineRefusedError, EngineUnreachableError
 from whetstone_server.settings import Settings
 
@@ -142,8 +141,12 @@ class Loader:
         try:
             await self._bring(held, desired)
         except ArtifactError as error:
-            held.failed_signature = await asyncio.to_thread(signature, Path(held.wanted.path))
-            self._failed(held, error.reason, error.message, pause=self._settings.timer_seconds)
+            if fetching.judges_content(error):
+                held.failed_signature = await asyncio.to_thread(self._signature, held.wanted)
+            # A look into a folder costs nothing, a request to somebody's server does.
+            remote = fetching.is_remote(held.wanted)
+            message = fetching.located(held.wanted, error)
+            self._failed(held, error.reason, message, pause=None if remote else self._settings.timer_seconds)
         except EngineRefusedError as error:
             self._failed(held, Reason.LOAD_FAILED, f"the engine refused {held.wanted.served_name}: {error}")
         except EngineUnreachableError as error:
@@ -162,14 +165,17 @@ class Loader:
 
     async def _bring(self, held: Held, desired: DesiredState) -> None:
         wanted, target = held.wanted, self.target(held.wanted)
-        source = Path(wanted.path)
         if held.failed_signature is not None:
-            if await asyncio.to_thread(signature, source) == held.failed_signature:
-                held.not_before = time.monotonic() + self._settings.timer_seconds
+            if await asyncio.to_thread(self._signature, wanted) == held.failed_signature:
+                pause = self._settings.timer_seconds
+                if fetching.is_remote(wanted):
+                    held.attempts += 1
+                    pause = self._pause(held)
+                held.not_before = time.monotonic() + pause
                 return
             held.failed_signature = None
         model = await self._model(Path(desired.model_path))
-        await asyncio.to_thread(fetch_adapter, source, target, wanted.digest)
+        await asyncio.to_thread(fetching.fetch, wanted, target, secrets_dir=self._settings.secrets_dir)
         await asyncio.to_thread(
             check_adapter,
             target,
@@ -260,10 +266,16 @@ class Loader:
             self._models[key] = await asyncio.to_thread(read_base_model, folder)
         return self._models[key]
 
+    def _signature(self, wanted: DesiredAdapter) -> str:
+        return fetching.signature(wanted, secrets_dir=self._settings.secrets_dir)
+
+    def _pause(self, held: Held) -> float:
+        return min(self._settings.retry_seconds * 2.0 ** min(held.attempts - 1, 10), LONGEST_PAUSE_SECONDS)
+
     def _failed(self, held: Held, reason: str, message: str, *, pause: float | None = None) -> None:
         held.attempts += 1
         if pause is None:
-            pause = min(self._settings.retry_seconds * 2 ** min(held.attempts - 1, 10), LONGEST_PAUSE_SECONDS)
+            pause = self._pause(held)
         held.not_before = time.monotonic() + pause
         if (held.reason, held.message) != (reason, message):
             log.warning("adapter %s: %s: %s", held.wanted.served_name, reason, message)
@@ -290,12 +302,3 @@ def read_probe(folder: Path) -> Probe | None:
                 Reason.ADAPTER_INVALID, f"{path}: cases[{index}] does not hold one log-probability per answer token"
             )
     return record
-
-
-def signature(folder: Path) -> str:
-    """Return what tells one state of a source folder from another: names, sizes and times, not contents."""
-    try:
-        entries = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir())
-    except OSError as error:
-        return type(error).__name__
-    return json.dumps(entries)

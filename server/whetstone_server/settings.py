@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from whetstone_api.vocabulary import REPORT_TOKEN_PATH
+from whetstone_api.vocabulary import REPORT_TOKEN_PATH, SECRETS_ROOT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +17,7 @@ class Settings:
         engine_url: Address of the engine in the same pod, without a path.
         desired_file: `DesiredState` as the mounted ConfigMap has it.
         adapters_dir: Folder shared with the engine, for copies of adapters.
+        secrets_dir: Folder of the Secrets that adapters name, a folder each.
         token_file: File of the operator's token.
         report_url: The operator's endpoint for the server's reports; empty for none.
         report_token_file: Projected token for those reports.
@@ -30,6 +31,7 @@ class Settings:
     engine_url: str = "http://127.0.0.1:8000"
     desired_file: Path = Path("/etc/whetstone/desired/desired.json")
     adapters_dir: Path = Path("/adapters")
+    secrets_dir: Path = Path(SECRETS_ROOT)
     token_file: Path = Path("/etc/whetstone/token/token")
     report_url: str = ""
     report_token_file: Path = Path(REPORT_TOKEN_PATH)
@@ -55,6 +57,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         engine_url=env.get("WHETSTONE_ENGINE_URL", default.engine_url).rstrip("/"),
         desired_file=Path(env.get("WHETSTONE_DESIRED_FILE", default.desired_file)),
         adapters_dir=Path(env.get("WHETSTONE_ADAPTERS_DIR", default.adapters_dir)),
+        secrets_dir=Path(env.get("WHETSTONE_SECRETS_DIR", default.secrets_dir)),
         token_file=Path(env.get("WHETSTONE_TOKEN_FILE", default.token_file)),
         report_url=env.get("WHETSTONE_REPORT_URL", ""),
         report_token_file=Path(env.get("WHETSTONE_REPORT_TOKEN_FILE", default.report_token_file)),

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,12 @@ class OperatorProcess:
         kubeconfig: Its credentials.
         namespace: The namespace that it serves; of several, their names with commas.
         log: File for its output.
+        environment: Further variables.
     """
 
-    def __init__(self, *, kubeconfig: Path, namespace: str, log: Path) -> None:
+    def __init__(
+        self, *, kubeconfig: Path, namespace: str, log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = int(free.getsockname()[1])
@@ -81,6 +85,7 @@ class OperatorProcess:
             "WHETSTONE_NAMESPACES": namespace,
             "WHETSTONE_HTTP_PORT": str(self._port),
             **{f"WHETSTONE_{name.upper()}_IMAGE": f"registry.test/{name}:1" for name in _IMAGES},
+            **(environment or {}),
         }
 
     def start(self) -> None:

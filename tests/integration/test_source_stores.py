@@ -92,7 +92,7 @@ def opened(uri: str, values: dict[str, str], folder: Path) -> Remote:
 
 
 def fetch(remote: Remote, target: Path, digest: str) -> None:
-    fetch_remote_adapter(remote, target, digest, files=remote.files(Content.ADAPTER))
+    fetch_remote_adapter(remote, target, digest)
 
 
 def refused(uri: str, credentials: Credentials) -> ArtifactError:

@@ -48,7 +48,7 @@ class Served:
     answers: dict[str, int] = field(default_factory=dict)
     """Status to answer with, by path."""
     failures: dict[str, int] = field(default_factory=dict)
-    """How many requests from now on fail with 502, by path."""
+    """How many ranges from now on fail with 502, by path."""
     breaks_after: int | None = None
     """So many ranges are served, then every further one fails with `break_status`."""
     break_status: int = 400
@@ -67,7 +67,7 @@ class Served:
             return 401
         if request.path in self.answers:
             return self.answers[request.path]
-        if self.failures.get(request.path, 0):
+        if wanted and self.failures.get(request.path, 0):
             self.failures[request.path] -= 1
             return 502
         if self.breaks_after is not None and wanted:

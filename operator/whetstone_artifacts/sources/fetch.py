@@ -52,31 +52,32 @@ def listing_signature(files: list[RemoteFile]) -> str:
     return json.dumps(sorted((file.name, file.size, file.tag) for file in files))
 
 
-def fetch_remote_adapter(remote: Remote, target: Path, digest: str, *, files: list[RemoteFile]) -> None:
+def fetch_remote_adapter(remote: Remote, target: Path, digest: str) -> None:
     """Fetch an adapter; calling it again with a verified target does nothing.
 
     Args:
         remote: The place.
-        target: Folder to make; its parent exists. Only one caller at a time works on it.
+        target: Folder to make; its parent exists.
         digest: Content digest that it must have.
-        files: What the place's `files` said.
 
     Raises:
         ArtifactError: As `download` and `verify_adapter`. OSError of the file system passes through.
     """
-    if target.is_dir():
+    # A cancelled attempt goes on in its thread, so its successor must wait for it.
+    with output_lock(target, wait_seconds=LOCK_SECONDS):
+        if target.is_dir():
+            try:
+                verify_adapter(target, digest)
+            except ArtifactError:
+                shutil.rmtree(target)
+            else:
+                return
+        staging = target.with_name(f".{target.name}.fetching")
+        download(remote, remote.files(Content.ADAPTER), staging)
         try:
-            verify_adapter(target, digest)
-        except ArtifactError:
-            shutil.rmtree(target)
-        else:
-            return
-    staging = target.with_name(f".{target.name}.fetching")
-    download(remote, files, staging)
-    try:
-        admit_adapter(staging, target, digest, place=f"uri {remote.uri}")
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+            admit_adapter(staging, target, digest, place=f"uri {remote.uri}")
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
 
 
 def model_folder(root: Path, uri: str, digest: str | None) -> Path:

@@ -8,9 +8,10 @@ from whetstone_api.digests import versioned_name
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.modelserver import AdapterFailure, AdapterSpec, AdapterStatus, ModelServer
 from whetstone_api.pod_state import AdapterState, DesiredAdapter, Effect, PodState
-from whetstone_api.source import Source
+from whetstone_api.source import PinnedSource, Scheme, Source, scheme_of
 from whetstone_api.vocabulary import ConditionType, Reason
 
+from whetstone_operator.controllers.source_pins import Pin
 from whetstone_operator.runtime.clock import to_micro_time
 
 FAILURES_SHOWN = 10
@@ -25,6 +26,7 @@ class ResolvedAdapter:
         name: Its name in the spec.
         required: Whether new pods wait for it.
         source: URI of the version's folder; None while there is no version.
+        secret: Secret that the place asks for.
         digest: Content digest of the version.
         published_at: When its training job published it, RFC 3339.
         reason: Why there is no version to load; None when there is one.
@@ -34,6 +36,7 @@ class ResolvedAdapter:
     name: str
     required: bool
     source: str | None = None
+    secret: str | None = None
     digest: str | None = None
     published_at: str | None = None
     reason: Reason | None = None
@@ -48,12 +51,15 @@ class ResolvedAdapter:
         """Return what a pod should hold; None while there is no version that it may load."""
         if self.reason is not None or self.source is None or self.digest is None:
             return None
+        mounted = scheme_of(self.source) is Scheme.PVC
         return DesiredAdapter(
             name=self.name,
             served_name=versioned_name(self.name, self.digest),
             digest=self.digest,
             source=self.source,
-            path=Source(uri=self.source).mount_path,
+            path=Source(uri=self.source).mount_path if mounted else "",
+            field=None if mounted else f"spec.adapters[{self.name}].source",
+            secret=self.secret,
             required=required,
         )
 
@@ -89,6 +95,7 @@ def resolve_adapter(
     server: ModelServer,
     job: LoRATrainingJob | None,
     recorded: AdapterStatus | None,
+    pin: Pin | None = None,
 ) -> ResolvedAdapter:
     """Return the version that an adapter stands for.
 
@@ -97,7 +104,10 @@ def resolve_adapter(
         server: The server, for its stores.
         job: The training job that it refers to, if it exists.
         recorded: What the status recorded; a dangling reference keeps the last resolved version.
+        pin: What its source stands for, of one outside the cluster.
     """
+    if spec.source is not None and spec.source.scheme is not Scheme.PVC:
+        return _elsewhere(spec, server, source=spec.source, pin=pin or Pin(uri=spec.source.uri))
     if spec.source is not None:
         return _in_store(spec, server, source=spec.source.uri, digest=spec.source.digest, published_at=None)
     name = spec.training_job_ref.name if spec.training_job_ref else ""
@@ -116,6 +126,24 @@ def resolve_adapter(
         reason, message = Reason.NOT_PUBLISHED, f"LoRATrainingJob {name} has not published its adapter yet"
     where = f"spec.adapters[{spec.name}].trainingJobRef: {message}"
     return ResolvedAdapter(name=spec.name, required=spec.required, reason=reason, message=where)
+
+
+def _elsewhere(spec: AdapterSpec, server: ModelServer, *, source: PinnedSource, pin: Pin) -> ResolvedAdapter:
+    secret = source.secret_ref.name if source.secret_ref else None
+    mounted = {store.secret_ref.name for store in server.spec.adapter_stores or [] if store.secret_ref}
+    reason, message = pin.reason, pin.message
+    if secret and secret not in mounted:
+        reason = Reason.STORE_NOT_MOUNTED
+        message = f"spec.adapters[{spec.name}].source.secretRef: add Secret {secret} to spec.adapterStores"
+    return ResolvedAdapter(
+        name=spec.name,
+        required=spec.required,
+        source=pin.uri,
+        secret=secret,
+        digest=source.digest,
+        reason=reason,
+        message=message,
+    )
 
 
 def _in_store(

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.loratrainingjob import LoRATrainingJob
-from whetstone_api.modelserver import AliasStatus, ModelServer, ModelServerStatus
+from whetstone_api.modelserver import AdapterSpec, AliasStatus, ModelServer, ModelServerStatus
 from whetstone_api.pod_state import DESIRED_FILE, DesiredAdapter, DesiredState, PodState
 from whetstone_api.vocabulary import Reason
 
@@ -17,6 +17,7 @@ from whetstone_operator.controllers import engine_pods
 from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
 from whetstone_operator.controllers.aliases import Move, Version, decide_fixed, decide_promotion, gather_evidence
 from whetstone_operator.controllers.serving import forget_metrics, report_metrics, settle_readiness
+from whetstone_operator.controllers.source_pins import Pin, Pins
 from whetstone_operator.kinds import BENCHMARK_RUN, CLAIM, CONFIG_MAP, POD, SECRET, TRAINING_JOB, Key
 from whetstone_operator.metrics import ALIAS_MOVES
 from whetstone_operator.resources import modelserver as build
@@ -42,6 +43,7 @@ class ServerReconcile:
         self.server = work.resource
         self.observed = ModelServerStatus.model_validate(work.status)
         self.recorded = adapter_policy.by_name(self.observed.adapters)
+        self.pins = Pins(self.observed.sources)
         self.token = ""
         self.adapters: list[ResolvedAdapter] = []
         self.desired: DesiredState | None = None
@@ -88,7 +90,11 @@ class ServerReconcile:
                 obj = await self._kube.get(TRAINING_JOB, work.namespace, spec.training_job_ref.name)
                 job = LoRATrainingJob.model_validate({"status": {}, **obj}) if obj else None
             recorded = self.recorded.get(spec.name)
-            self.adapters.append(adapter_policy.resolve_adapter(spec, server=self.server, job=job, recorded=recorded))
+            pin = await self._pin(work, spec)
+            self.adapters.append(
+                adapter_policy.resolve_adapter(spec, server=self.server, job=job, recorded=recorded, pin=pin)
+            )
+        _put(work.status, "sources", [entry.to_wire() for entry in self.pins.entries])
 
     async def publish_desired(self, work: Work[ModelServer]) -> None:
         """Write what pods should hold, with the aliases as they are recorded."""
@@ -154,6 +160,14 @@ class ServerReconcile:
         if not self._pods_settled():
             work.look_again(PODS_POLL_SECONDS)
         await settle_readiness(work, deployment=self.deployment, pods=self.pods)
+
+    async def _pin(self, work: Work[ModelServer], spec: AdapterSpec) -> Pin | None:
+        if spec.source is None:
+            return None
+        pin = await self.pins.resolve(work, spec.source, field=f"spec.adapters[{spec.name}].source")
+        if pin.after_seconds is not None:
+            work.look_again(pin.after_seconds)
+        return pin
 
     def _decide(self, name: str, before: AliasStatus | None, runs: Sequence[BenchmarkRun]) -> Move | None:
         spec = next(alias for alias in self.server.spec.aliases or [] if alias.name == name)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from whetstone_api.benchmarkrun import MeasuredTarget, TargetSpec
 from whetstone_api.modelserver import AdapterStatus, ModelServer
-from whetstone_api.source import Source
+from whetstone_api.source import Scheme, Source, scheme_of
 from whetstone_api.vocabulary import ConditionType, Reason
 
 from whetstone_operator.runtime.outcome import Stalled, Waiting
@@ -82,7 +82,9 @@ def _adapter(adapter: str, server: ModelServer, *, field: str = ADAPTER_FIELD, v
         )
     _require_effect(status, server, field=field)
     target = MeasuredTarget(served_name=status.served_name, adapter=adapter, digest=status.digest)
-    return Resolved(target, Source(uri=status.source) if status.source else None)
+    # Of an adapter from outside the cluster, the runner has no folder to read a lineage in.
+    in_claim = status.source is not None and scheme_of(status.source) is Scheme.PVC
+    return Resolved(target, Source(uri=status.source) if status.source and in_claim else None)
 
 
 def _require_effect(adapter: AdapterStatus, server: ModelServer, *, field: str) -> None:

@@ -11,6 +11,7 @@ from whetstone_api.modelserver import Dtype, ModelServer
 from whetstone_api.pod_state import DESIRED_FILE, ENGINE_PORT, SIDECAR_PORT, DesiredState
 from whetstone_api.vocabulary import Reason
 
+from whetstone_operator.resources import source_volumes
 from whetstone_operator.resources.lifetimes import PROBE_PERIOD_SECONDS, lifetimes
 from whetstone_operator.resources.metadata import child_labels, child_metadata, selector_labels
 from whetstone_operator.resources.pods import (
@@ -172,7 +173,8 @@ def claims(server: ModelServer) -> dict[str, str]:
     """Return the claims that the pod mounts, each with the field that names it."""
     found = {server.spec.model.source.claim: "spec.model.source.uri"}
     for store in server.spec.adapter_stores or []:
-        found.setdefault(store.claim_name, f"spec.adapterStores[{store.name}].claimName")
+        if store.claim_name is not None:
+            found.setdefault(store.claim_name, f"spec.adapterStores[{store.name}].claimName")
     return found
 
 
@@ -189,6 +191,7 @@ def _pod(server: ModelServer, settings: Settings) -> dict[str, Any]:
             *(claim_volume(claim) for claim in sorted(claims(server))),
             {"name": "token", "secret": {"secretName": token_name(server)}},
             {"name": "desired", "configMap": {"name": desired_name(server)}},
+            *source_volumes.store_secrets(server),
             report_token_volume(),
             empty_volume("adapters"),
             empty_volume("guard-root"),
@@ -335,6 +338,7 @@ def _sidecar_container(server: ModelServer, settings: Settings) -> dict[str, Any
             {"name": "adapters", "mountPath": ADAPTERS_FOLDER},
             {"name": "desired", "mountPath": DESIRED_FOLDER, "readOnly": True},
             {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
+            *source_volumes.store_secret_mounts(server),
             report_token_mount(),
             {"name": "sidecar-tmp", "mountPath": _TMP},
         ],

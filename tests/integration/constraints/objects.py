@@ -36,19 +36,28 @@ def _object(kind: str, name: str, spec: Object, status: Object) -> Object:
     }
 
 
-def model_server(*, promoted: bool) -> Object:
-    """Return a server whose first adapter comes from a folder, or from a training job and an alias by promotion."""
+def model_server(*, promoted: bool, far: bool = False) -> Object:
+    """Return a server whose first adapter comes from a folder, or from a training job and an alias by promotion.
+
+    Args:
+        promoted: The latter.
+        far: What comes from a folder comes from outside the cluster.
+    """
     promotion = {"benchmarkSelector": {"matchLabels": {"for": "stable"}}, "minimumTasks": 8}
     first: Object = {"source": {"uri": "pvc://adapters/a", "digest": DIGEST}}
     if promoted:
         first = {"trainingJobRef": {"name": "train"}}
+    if far:
+        first = {"source": {"uri": "s3://adapters/a", "digest": DIGEST, "secretRef": {"name": "keys"}}}
     alias: Object = {"promotion": promotion} if promoted else {"targets": [{"adapter": "b"}]}
     spec = {
         "model": {"source": {"uri": "pvc://models/base"}, "servedName": "base"},
         "engine": {"image": "vllm:1", "dtype": "Auto", "maxModelLength": 1024, "extraArgs": ["--enforce-eager"]},
         "replicas": 1,
         "resources": RESOURCES,
-        "adapterStores": [{"name": "adapters", "claimName": "adapters"}],
+        "adapterStores": [
+            {"name": "keys", "secretRef": {"name": "keys"}} if far else {"name": "adapters", "claimName": "adapters"}
+        ],
         "adapters": [
             {"name": "a", "required": True, **first},
             {"name": "b", "source": {"uri": "pvc://adapters/b", "digest": DIGEST}},
@@ -76,6 +85,7 @@ def model_server(*, promoted: bool) -> Object:
                 "message": "is loaded",
             }
         ],
+        "sources": [{"uri": "hf://o/r@main", "digest": DIGEST, "resolved": "hf://o/r@" + "0" * 40}],
         "failures": [{"pod": "p", "adapter": "a", "reason": "LoadFailed", "message": "no"}],
         "aliases": [
             {
@@ -204,7 +214,11 @@ def benchmark_run(*, improving: bool) -> Object:
 
 
 VARIANTS: dict[str, tuple[Object, ...]] = {
-    "ModelServer": (model_server(promoted=False), model_server(promoted=True)),
+    "ModelServer": (
+        model_server(promoted=False),
+        model_server(promoted=True),
+        model_server(promoted=False, far=True),
+    ),
     "LoRATrainingJob": (training_job(referring=False), training_job(referring=True)),
     "BenchmarkRun": (benchmark_run(improving=False), benchmark_run(improving=True)),
 }

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from integration.constraints.objects import VARIANTS, Object, steps_of
+from integration.constraints.objects import DIGEST, VARIANTS, Object, steps_of
 
 MISSING = object()
 """Stands for "take the field away" in a change."""
@@ -153,6 +153,18 @@ RULES: tuple[RuleRow, ...] = (
         message="source.digest is needed",
         accept=({"spec.adapters.0.source.digest": "sha256:" + "1" * 64},),
         reject=({"spec.adapters.0.source.digest": MISSING},),
+    ),
+    RuleRow(
+        node="ModelServer.spec.adapters[].source",
+        message="secretRef has no use with pvc://",
+        accept=({"spec.adapters.0.source": {"uri": "s3://bkt/k", "digest": DIGEST, "secretRef": {"name": "s"}}},),
+        reject=({"spec.adapters.0.source.secretRef": {"name": "s"}},),
+    ),
+    RuleRow(
+        node="ModelServer.spec.adapterStores[]",
+        message="give exactly one of claimName and secretRef",
+        accept=({"spec.adapterStores.0": {"name": "s", "secretRef": {"name": "k"}}},),
+        reject=({"spec.adapterStores.0": {"name": "s"}}, {"spec.adapterStores.0.secretRef": {"name": "k"}}),
     ),
     RuleRow(
         node="ModelServer.spec.aliases[]",

@@ -66,6 +66,7 @@ ITEMS: Mapping[str, tuple[int, int]] = {
     f"{MS}.status.aliases": (0, 32),
     f"{MS}.status.conditions": (0, 32),
     f"{MS}.status.failures": (0, 10),
+    f"{MS}.status.sources": (0, 65),
 }
 
 MEMBERS: Mapping[str, tuple[int, int]] = {
@@ -137,6 +138,9 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     f"{MS}.status.failures[].pod": (0, 253),
     f"{MS}.status.failures[].reason": (0, 64),
     f"{MS}.status.selector": (0, 512),
+    f"{MS}.status.sources[].digest": (0, 71),
+    f"{MS}.status.sources[].resolved": (0, 512),
+    f"{MS}.status.sources[].uri": (0, 512),
     f"{MS}.status.url": (0, 512),
 } | {
     f"{kind}.status.conditions[].{field}": (0, length)
@@ -185,6 +189,41 @@ URI = Format(
         "pvc://c//p",
         "pvc://c/p q",
         "PVC://c/p",
+    ),
+)
+SECRET_NAME = Format(
+    1, 253, accept=("a", "a-1.b", "0", "a" * 253), reject=("A", "-a", "a-", "a..b", ".a", "a_b", "a/b", "a b")
+)
+ANY_URI = Format(
+    7,
+    512,
+    accept=(
+        "hf://org/My-model_1.0@main",
+        "hf://org/model@" + "0" * 40,
+        "hf://org/model@refs/pr/1",
+        "s3://my-bucket/a/B_c.d-e=f",
+        "https://example.com:8443/a/b~c%20d",
+        "oci://registry.example.com:5000/team/a@sha256:" + "0" * 64,
+        *URI.accept,
+    ),
+    reject=(
+        *(uri for uri in URI.reject if not uri.startswith("hf:")),
+        "hf://org/model",
+        "hf://model@main",
+        "hf://org/model@",
+        "hf://org/model@main model",
+        "s3://bucket",
+        "s3://Bucket/a",
+        "s3://bucket/a/",
+        "http://example.com/a",
+        "https://example.com",
+        "https://user@example.com/a",
+        "https://example.com/a?b=c",
+        "oci://registry/team/a:v1",
+        "oci://registry/team/a@sha256:0",
+        "oci://registry@sha256:" + "0" * 64,
+        "gs://bucket/a",
+        "file:///etc/passwd",
     ),
 )
 DECIMAL = Format(
@@ -243,7 +282,9 @@ FORMATS: Mapping[str, Format] = {
     f"{MS}.spec.adapterStores[].name": VOLUME_NAME,
     f"{MS}.spec.adapters[].name": SERVED_NAME,
     f"{MS}.spec.adapters[].source.digest": CONTENT_DIGEST,
-    f"{MS}.spec.adapters[].source.uri": URI,
+    f"{MS}.spec.adapterStores[].secretRef.name": SECRET_NAME,
+    f"{MS}.spec.adapters[].source.secretRef.name": SECRET_NAME,
+    f"{MS}.spec.adapters[].source.uri": ANY_URI,
     f"{MS}.spec.adapters[].trainingJobRef.name": OBJECT_NAME,
     f"{MS}.spec.aliases[].name": SERVED_NAME,
     f"{MS}.spec.aliases[].targets[].adapter": SERVED_NAME,

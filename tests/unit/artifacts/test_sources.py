@@ -74,7 +74,7 @@ def on_hub(hub: Served, revision: str = COMMIT, *, repository: str = "team/tools
 
 
 def fetch(remote: Remote, target: Path, digest: str) -> None:
-    fetch_remote_adapter(remote, target, digest, files=remote.files(Content.ADAPTER))
+    fetch_remote_adapter(remote, target, digest)
 
 
 def refused(remote: Remote, target: Path, digest: str) -> ArtifactError:
@@ -93,9 +93,9 @@ def test_adapter_arrives_whole_with_its_lineage(tmp_path: Path, web: Served, hub
     fetch(remote, tmp_path / "t", digest)
     assert adapter_digest(tmp_path / "t") == digest
     assert (tmp_path / "t" / LINEAGE_FILE).is_file()
-    assert sorted(path.name for path in tmp_path.glob(".t*")) == []
+    assert [path.name for path in tmp_path.glob(".t*")] == [".t.lock"]
     shutil.rmtree(source)
-    fetch_remote_adapter(remote, tmp_path / "t", digest, files=[])
+    fetch(remote, tmp_path / "t", digest)
 
 
 @pytest.mark.parametrize("place", ["web", "hub"])
@@ -127,9 +127,9 @@ def test_partial_bytes_of_another_version_are_not_used(tmp_path: Path, web: Serv
 def test_dropped_connection_costs_a_piece_only(tmp_path: Path, web: Served) -> None:
     digest = make_adapter(tmp_path / "www" / "a")
     remote = on_web(web, "a")
-    files = remote.files(Content.ADAPTER)
     web.failures[f"/a/{WEIGHTS_FILE}"] = 2
-    fetch_remote_adapter(remote, tmp_path / "t", digest, files=files)
+    fetch(remote, tmp_path / "t", digest)
+    assert web.failures[f"/a/{WEIGHTS_FILE}"] == 0
 
 
 def test_wrong_digest_leaves_nothing_and_names_both(tmp_path: Path, web: Served) -> None:
@@ -137,7 +137,7 @@ def test_wrong_digest_leaves_nothing_and_names_both(tmp_path: Path, web: Served)
     error = refused(on_web(web, "a"), tmp_path / "t", "sha256:" + "0" * 64)
     assert error.reason is Reason.DIGEST_MISMATCH
     assert digest in error.message
-    assert list(tmp_path.glob(".t*")) == []
+    assert [path.name for path in tmp_path.glob(".t*")] == [".t.lock"]
 
 
 def test_file_that_is_not_what_the_hub_says_is_refused(tmp_path: Path, hub: Served) -> None:

@@ -62,6 +62,17 @@ def test_engine_sees_no_store_and_the_sidecar_cannot_write_into_one() -> None:
     assert sidecar["/mnt/claims/models"] is True
 
 
+def test_secret_of_a_store_reaches_the_sidecar_alone() -> None:
+    pod = pod_spec(adapterStores=[{"name": "s", "secretRef": {"name": "my.keys"}}])
+    place = "/etc/whetstone/secrets/my.keys"
+    assert place in {mount["mountPath"] for mount in container(pod, "sidecar")["volumeMounts"]}
+    for other in ("engine", "guard"):
+        assert place not in {mount["mountPath"] for mount in container(pod, other)["volumeMounts"]}
+    volume = next(one for one in pod["volumes"] if one.get("secret", {}).get("secretName") == "my.keys")
+    assert volume["secret"]["optional"] is True
+    assert not any("secret-" in one["name"] for one in pod_spec()["volumes"])
+
+
 def test_startup_probe_lasts_as_long_as_the_spec_allows() -> None:
     probe = container(pod_spec(startup={"timeoutSeconds": 602}), "engine")["startupProbe"]
     assert probe["failureThreshold"] * probe["periodSeconds"] >= 602

@@ -60,6 +60,12 @@ def test_alias_is_measured_as_what_it_serves() -> None:
     assert resolve_target(make_target(alias="stable"), server).target.served_name == VERSION
 
 
+def test_adapter_from_outside_the_cluster_is_measured_without_its_lineage() -> None:
+    fetched = {**LOADED, "source": "s3://bucket/tools"}
+    resolved = resolve_target(make_target(adapter="tools"), make_server(adapters=[fetched]))
+    assert (resolved.target.served_name, resolved.source) == (VERSION, None)
+
+
 @pytest.mark.parametrize(
     ("target", "status", "reason", "words"),
     [

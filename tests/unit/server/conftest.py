@@ -108,6 +108,7 @@ async def pod(tmp_path: Path, token_file: Path) -> AsyncIterator[Pod]:
             engine_url=url,
             desired_file=tmp_path / "desired.json",
             adapters_dir=tmp_path / "adapters",
+            secrets_dir=tmp_path / "secrets",
             token_file=token_file,
             timer_seconds=0.05,
             busy_seconds=0.02,

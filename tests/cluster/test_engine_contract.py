@@ -11,6 +11,7 @@ import httpx
 import openai
 import pytest
 from anyio.from_thread import start_blocking_portal
+from support import engine_routes
 from support.adapters import make_adapter
 from support.fake_vllm import BASE, FakeVllm
 from support.loop import Loop
@@ -163,6 +164,13 @@ def test_unknown_model_is_refused_alike(fake: Engine, real: Engine, path: str) -
     answers = [engine.words(engine.post(path, **request)) for engine in (fake, real)]
     assert answers[0] == answers[1]
     assert answers[1][0] == 404
+
+
+def test_every_route_of_the_engine_was_decided_about(real: Engine) -> None:
+    table = {(method, path) for method, path in real.get("/whetstone/guard/routes").json()}
+    decided = engine_routes.ALLOWED | set(engine_routes.REFUSED)
+    assert table - decided == set(), "decide about the engine's new routes in tests/support/engine_routes.py"
+    assert decided - table == set(), "the engine no longer has these; take them out of the table"
 
 
 def test_health_and_unknown_routes_are_answered_alike(fake: Engine, real: Engine) -> None:

@@ -11,12 +11,14 @@ from typing import Any
 import aiohttp
 import pytest
 from prometheus_client import REGISTRY
+from support import engine_routes
 from support.adapters import make_adapter
 from support.fake_vllm import BASE, FakeVllm
 from whetstone_api.pod_state import DRAIN_PATH, GUARD_PATH, GuardRoutes, GuardState
 from whetstone_api.vocabulary import ADAPTER_HEADER, TOKEN_HEADER
-from whetstone_server.guard.whetstone_guard import asgi, guard
+from whetstone_server.guard.whetstone_guard import admission, asgi, guard
 from whetstone_server.guard.whetstone_guard.answers import ADAPTER_HEADER as GUARD_ADAPTER_HEADER
+from whetstone_server.guard.whetstone_guard.table import route_table
 from whetstone_server.install import install_guard
 
 TOKEN = {TOKEN_HEADER: "s3cret"}
@@ -88,6 +90,37 @@ async def test_draining_guard_answers_and_closes_each_connection(client: Client)
     assert refused.headers["connection"] == "close"
 
 
+@pytest.mark.parametrize(("method", "path"), sorted(engine_routes.REFUSED))
+async def test_every_other_route_of_the_engine_is_refused(client: Client, method: str, path: str) -> None:
+    await client.route()
+    target = path.replace("{", "").replace("}", "") + ("/" if method == "*" else "")
+    assert await raw_request(client.engine.port, target, "GET" if method == "*" else method) == 403
+    assert client.engine.calls == []
+
+
+def test_the_allowed_routes_are_those_that_were_decided_about() -> None:
+    assert admission.PLAIN | admission.INFERENCE == engine_routes.ALLOWED | engine_routes.OTHER_TASKS
+    assert not engine_routes.ALLOWED & set(engine_routes.REFUSED)
+
+
+async def test_the_engine_tells_its_route_table_to_the_operator_only(client: Client) -> None:
+    class Route:
+        def __init__(self, path: str, *methods: str) -> None:
+            self.path, self.methods = path, set(methods)
+
+    class WebSocketRoute:
+        path = "/live"
+
+    class Application:
+        routes = (Route("/b", "POST", "GET"), Route("/mounted"), WebSocketRoute())
+
+    scope = {"app": Application()}
+    assert route_table(scope) == [["*", "/mounted"], ["GET", "/b"], ["POST", "/b"], ["WEBSOCKET", "/live"]]
+    assert (await client.call("GET", guard.TABLE_PATH))[0] == 403
+    status, _, response = await client.call("GET", guard.TABLE_PATH, headers=TOKEN)
+    assert (status, await response.json()) == (200, [])
+
+
 async def raw_request(port: int, target: str, method: str = "POST") -> int:
     """Send a request line as it is, without a client library that tidies paths."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -118,6 +151,16 @@ async def raw_request(port: int, target: str, method: str = "POST") -> int:
         "/v1/load_lora_adapter?x=/v1/completions",
         "/v1/completions;x",
         "/v1/completions%00",
+        "/v1/./completions",
+        "/v1/completions/.",
+        "/./v1/completions",
+        "/v1/foo/../completions",
+        "/v1/%2e%2e/adapters",
+        "/v1%2fcompletions",
+        "/v1/completions%20",
+        "/v1/completions%3fx",
+        "/v1\\completions",
+        "http://x/adapters",
         "/whetstone/guard",
     ],
 )
@@ -250,6 +293,9 @@ async def test_a_pending_name_asks_for_another_try(client: Client) -> None:
         (b'{"model":"sql","prompt":"x","prompt_logprobs":0}', "prompt_logprobs is not served"),
         (b'{"model":"sql","prompt":"x","echo":true,"logprobs":1}', "echo together with logprobs"),
         (b'{"model":"sql","prompt_embeds":"AA=="}', "prompt_embeds is not served"),
+        (b'{"model":"sql","prompt":"x","kv_transfer_params":{}}', "kv_transfer_params is not served"),
+        (b'{"model":"sql","prompt":"x","ec_transfer_params":{}}', "ec_transfer_params is not served"),
+        (b'{"model":"sql","prompt":"x","n":129}', "n must be at most 128"),
         (b'{"model":7}', "model must be a string"),
         (b"[1]", "must be a JSON object"),
         (b"not json", "not JSON"),

@@ -23,8 +23,12 @@ FORBIDDEN_FIELDS = {
     "prompt_logprobs": "it runs compiled code on the whole prompt and has ended CPU engines",
     "prompt_embeds": "it makes the engine unpickle what a client sends",
     "chat_template": "a template of the client's runs in the engine's process",
+    "kv_transfer_params": "it names other hosts for the engine to exchange its cache with",
+    "ec_transfer_params": "it names other hosts for the engine to exchange its cache with",
 }
 """Fields that only the operator's side may send, each with the reason."""
+MAX_ANSWERS = 128
+"""Most answers to one prompt: each takes memory of its own, and the engine's own limit is 16384."""
 
 
 def route_of(scope: Scope) -> tuple[str, str]:
@@ -61,6 +65,9 @@ def read_request(body: bytes) -> dict[str, Any]:
     for field, why in FORBIDDEN_FIELDS.items():
         if request.get(field) is not None:
             raise Refused(400, f"{field} is not served to clients: {why}", code="field_forbidden", param=field)
+    answers = request.get("n")
+    if isinstance(answers, int | float) and answers > MAX_ANSWERS:
+        raise Refused(400, f"n must be at most {MAX_ANSWERS}; send several requests", code="field_forbidden", param="n")
     if request.get("echo") and request.get("logprobs") is not None:
         raise Refused(
             400,

@@ -14,9 +14,11 @@ from .answers import Answer, ModelList
 from .asgi import App, Message, Receive, Refused, Scope, Send, header, read_body, replace_headers, send_json
 from .drain import Closing
 from .routes import Routes, parse_routes
+from .table import route_table
 
 GUARD_PATH = "/whetstone/guard"
 DRAIN_PATH = "/whetstone/guard/drain"
+TABLE_PATH = "/whetstone/guard/routes"
 TOKEN_HEADER = b"x-whetstone-token"
 TOKEN_FILE_VARIABLE = "WHETSTONE_TOKEN_FILE"  # noqa: S105 - a variable's name
 
@@ -60,6 +62,8 @@ class Guard:
                 await self._control(scope, receive, send)
             elif scope["path"] == DRAIN_PATH:
                 await self._drain(scope, send)
+            elif scope["path"] == TABLE_PATH:
+                await send_json(send, route_table(scope))
             else:
                 await self._app(scope, receive, send)
             return

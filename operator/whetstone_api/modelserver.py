@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from whetstone_api.aliases import AliasSpec, AliasStatus
 from whetstone_api.schema import (
     ApiModel,
     LocalRef,
@@ -108,43 +109,6 @@ class AdapterCapacity(ApiModel):
     """Adapters in one batch."""
     max_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = 16
     """Highest rank that can be loaded; memory is reserved for it."""
-
-
-class AliasTarget(ApiModel):
-    """What an alias serves."""
-
-    adapter: ServedName
-    """Name of an adapter of this server, or the base's served name."""
-
-
-class BenchmarkSelector(ApiModel):
-    """A label selector over BenchmarkRuns of the namespace."""
-
-    match_labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(min_length=1, max_length=16)]
-    """Labels that a run must carry, all of them."""
-
-
-class PromotionSpec(ApiModel):
-    """What counts as evidence for a promotion."""
-
-    benchmark_selector: BenchmarkSelector
-    """Which BenchmarkRuns count."""
-    minimum_tasks: Annotated[int, Field(ge=1, le=100000)] = 1
-    """Fewest scored tasks of a run that may move the alias."""
-
-
-class AliasSpec(ApiModel):
-    """A stable name for clients."""
-
-    name: ServedName
-    """The name that clients use."""
-    targets: Annotated[list[AliasTarget], Field(min_length=1, max_length=1)] | None = None
-    """A fixed target."""
-    promotion: PromotionSpec | None = None
-    """Serves the base until a BenchmarkRun has shown an adapter to be better."""
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(rule="has(self.targets) != has(self.promotion)", message="give exactly one of targets and promotion"),
-    )
 
 
 class StartupSpec(ApiModel):
@@ -267,25 +231,6 @@ class AdapterFailure(ApiModel):
     """Machine-readable cause."""
     message: Annotated[str, Field(max_length=1024)]
     """Sentence for people."""
-
-
-class AliasStatus(ApiModel):
-    """What an alias serves now."""
-
-    name: Annotated[str, Field(max_length=64)]
-    """Name in the spec."""
-    adapter: Annotated[str, Field(max_length=64)]
-    """Adapter, or base's served name, that answers."""
-    served_name: Annotated[str, Field(max_length=64)]
-    """Version that answers."""
-    digest: Annotated[str, Field(max_length=71)] | None = None
-    """Content digest of that version; absent for the base."""
-    since: Annotated[str, Field(max_length=64)] | None = None
-    """When it moved, RFC 3339."""
-    benchmark_run: Annotated[str, Field(max_length=63)] | None = None
-    """The run that moved it."""
-    previous: Annotated[str, Field(max_length=64)] | None = None
-    """Version that answered before."""
 
 
 class ModelServerStatus(Status):

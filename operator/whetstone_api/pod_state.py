@@ -44,6 +44,17 @@ class DesiredAdapter(WireModel):
     required: bool = False
 
 
+class AliasShare(WireModel):
+    """One target of an alias with several."""
+
+    adapter: str
+    """Its name in the spec. Sessions are dealt out by it, so that a new version keeps the sessions of the old."""
+    served_name: str
+    """Version, or base, that answers."""
+    weight: int
+    """Its part of the requests, in proportion to the others."""
+
+
 class DesiredState(WireModel):
     """All that a pod should hold."""
 
@@ -60,7 +71,9 @@ class DesiredState(WireModel):
     adapters: list[DesiredAdapter] = Field(default_factory=list)
     """Of several versions under one name, the bare name serves the first; the others are held for aliases."""
     aliases: dict[str, str] = Field(default_factory=dict)
-    """Served name (version or base) by alias."""
+    """Served name (version or base) by alias with one target."""
+    splits: dict[str, list[AliasShare]] = Field(default_factory=dict)
+    """Targets by alias with several."""
 
 
 class Effect(StrEnum):
@@ -132,7 +145,9 @@ class GuardRoutes(WireModel):
     adapters: dict[str, str] = Field(default_factory=dict)
     """Served version by bare adapter name."""
     aliases: dict[str, str] = Field(default_factory=dict)
-    """Served version, or base, by alias."""
+    """Served version, or base, by alias with one target."""
+    splits: dict[str, list[AliasShare]] = Field(default_factory=dict)
+    """Targets by alias with several. A target that is neither the base nor one of `versions` is answered with 503."""
     versions: list[str] = Field(default_factory=list)
     """Versions that clients may name themselves: loaded and probed."""
     pending: list[str] = Field(default_factory=list)

@@ -20,6 +20,8 @@ MAX_SERVED_NAME = 54
 
 ADAPTER_HEADER = "x-whetstone-adapter"
 """Response header of the guard: the served version that answered (`name--<8 hex>`, or the base's served name)."""
+SESSION_HEADER = "x-whetstone-session"
+"""Request header that ties a client's requests to one target of an alias; without it, the request's `user` does."""
 TOKEN_HEADER = "x-whetstone-token"  # noqa: S105 - a header's name, not a secret
 """Request header that carries the operator's token to the guard and the sidecar."""
 

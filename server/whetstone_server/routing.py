@@ -2,7 +2,9 @@
 
 from collections.abc import Collection
 
-from whetstone_api.pod_state import DesiredState, GuardRoutes
+from whetstone_api.pod_state import AliasShare, DesiredState, GuardRoutes
+
+Shares = list[AliasShare]
 
 
 def plan_routes(
@@ -41,19 +43,49 @@ def plan_routes(
             adapters[adapter.name] = old
         else:
             pending.append(adapter.name)
-    aliases: dict[str, str] = {}
-    for alias, target in desired.aliases.items():
-        old = before.aliases.get(alias)
-        if target == desired.base_name or target in effective:
-            aliases[alias] = target
-        elif old is not None and (old == desired.base_name or old in kept):
-            aliases[alias] = old
-        else:
-            pending.append(alias)
-    named = {*adapters.values(), *aliases.values()} - {desired.base_name}
+    routed = _route_aliases(desired, before=before, effective=effective, kept=kept)
+    pending += [alias for alias in _targets(desired) if alias not in routed]
+    aliases = {alias: shares[0].served_name for alias, shares in routed.items() if len(shares) == 1}
+    splits = {alias: shares for alias, shares in routed.items() if len(shares) > 1}
+    split = {share.served_name for shares in splits.values() for share in shares} & {*effective, *kept}
+    named = {*adapters.values(), *aliases.values(), *split} - {desired.base_name}
     versions = [name for name in wanted if name in effective or name in kept]
     versions += sorted(named - set(versions))
     pending += [name for name in wanted if name not in versions]
     return GuardRoutes(
-        open=opened, base=desired.base_name, adapters=adapters, aliases=aliases, versions=versions, pending=pending
+        open=opened,
+        base=desired.base_name,
+        adapters=adapters,
+        aliases=aliases,
+        splits=splits,
+        versions=versions,
+        pending=pending,
     )
+
+
+def _route_aliases(
+    desired: DesiredState, *, before: GuardRoutes, effective: Collection[str], kept: Collection[str]
+) -> dict[str, Shares]:
+    """Return the targets of each alias that can be answered.
+
+    An alias with several targets moves as a whole. Where this pod can hold only some of them, requests for these are
+    answered, and the others go to another pod.
+    """
+    routed: dict[str, Shares] = {}
+    stood = _targets(before)
+    for alias, shares in _targets(desired).items():
+        old = stood.get(alias)
+        able = [share.served_name for share in shares if share.weight > 0]
+        works = [name == desired.base_name or name in effective for name in able]
+        if all(works):
+            routed[alias] = shares
+        elif old and all(share.served_name == desired.base_name or share.served_name in kept for share in old):
+            routed[alias] = old
+        elif any(works):
+            routed[alias] = shares
+    return routed
+
+
+def _targets(routes: DesiredState | GuardRoutes) -> dict[str, Shares]:
+    single = {alias: [AliasShare(adapter=name, served_name=name, weight=1)] for alias, name in routes.aliases.items()}
+    return {**single, **routes.splits}

@@ -103,6 +103,11 @@ def with_companions(obj: Object, path: str, value: Any) -> Object:
     """Return the object with what a value at a path needs elsewhere to be valid."""
     if path.endswith("targets[].adapter"):
         obj["spec"]["adapters"][1]["name"] = value
+    if path.endswith("targets[].weight") and path.startswith("spec"):
+        obj["spec"]["aliases"][0]["targets"].append({"adapter": "a"})
+    if path == "spec.aliases[].targets":
+        known = [{**obj["spec"]["adapters"][1], "name": target["adapter"]} for target in value]
+        obj["spec"]["adapters"] = known
     if path == "spec.adapters[].name" and value == "q":
         obj["spec"]["aliases"] = []
     return obj
@@ -157,7 +162,7 @@ def members(row: str, count: int) -> list[Any]:
             continue
         items = [copy.deepcopy(first) for _ in range(count)]
         for number, item in enumerate(items):
-            for key in ("name", "type"):
+            for key in ("name", "type", "adapter"):
                 if isinstance(item, dict) and key in item:
                     item[key] = f"n{number}"
         return items

@@ -4,13 +4,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from integration.api import Api, Object
-from integration.engine_pods import SERVER_SPEC, Kubelet
+from integration.engine_pods import SERVER_SPEC, EnginePod, Kubelet
 from integration.operator_process import OperatorProcess
 from integration.world import ADAPTER, DATASET, TIME, World
 from support.waiting import eventually
 from whetstone_api.digests import versioned_name
+from whetstone_api.vocabulary import ADAPTER_HEADER, SESSION_HEADER
 
 pytestmark = pytest.mark.integration
 KIND = "ModelServer"
@@ -173,6 +175,47 @@ def test_servers_with_one_adapter_name_do_not_touch_each_other(world: World, kub
     eventually(lambda: not left.engine.adapters, what="ours is unloaded")
     assert list(pod.engine.adapters) == [versioned_name("tuned", theirs["digest"])]
     assert len(pod.loads()) == calls
+
+
+def test_alias_with_several_targets_answers_a_session_alike_on_every_replica(world: World, kubelet: Kubelet) -> None:
+    first, second = kubelet.claims.publish("first", alpha=50), kubelet.claims.publish("second", alpha=80)
+    named = [{"name": "one", "source": first}, {"name": "two", "source": second}]
+    targets = [{"adapter": "one", "weight": 1}, {"adapter": "two", "weight": 1}]
+    serve(world, replicas=2, adapters=named, aliases=[{"name": "ab", "targets": targets}])
+    pods = kubelet.running(2)
+    versions = {versioned_name("one", first["digest"]), versioned_name("two", second["digest"])}
+
+    def targets_in_status() -> set[str]:
+        aliases = world.get(KIND, "server")["status"].get("aliases") or [{"targets": []}]
+        return {one["servedName"] for one in aliases[0]["targets"]}
+
+    eventually(lambda: targets_in_status() == versions, what="the alias has both targets")
+
+    def answering(pod: EnginePod, session: str) -> str:
+        answer = httpx.post(
+            f"{pod.url}/v1/completions",
+            json={"model": "ab", "prompt": "x"},
+            headers={SESSION_HEADER: session},
+            trust_env=False,
+        )
+        assert answer.status_code == 200, answer.text
+        return answer.headers[ADAPTER_HEADER]
+
+    sessions = [f"s{number}" for number in range(16)]
+    by_pod = eventually(
+        lambda: [[answering(pod, session) for session in sessions] for pod in pods], what="every replica answers"
+    )
+    assert by_pod[0] == by_pod[1]
+    assert set(by_pod[0]) == versions
+    changed = {"spec": {"aliases": [{"name": "ab", "targets": [{"adapter": "two"}]}]}}
+    world.api.merge(KIND, "server", changed, namespace=world.namespace)
+    eventually(
+        lambda: (
+            {answering(pod, session) for pod in pods for session in sessions}
+            == {versioned_name("two", second["digest"])}
+        ),
+        what="one target answers",
+    )
 
 
 def test_at_rest_the_api_server_hears_nothing(

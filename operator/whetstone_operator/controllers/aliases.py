@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from whetstone_api.aliases import AliasStatus, AliasTarget, AliasTargetStatus
 from whetstone_api.benchmarkrun import BenchmarkRun, Verdict
-from whetstone_api.modelserver import AliasStatus
 from whetstone_api.vocabulary import ConditionType
 
 from whetstone_operator.runtime.clock import from_rfc3339
@@ -62,13 +62,27 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    """A change of what an alias serves; `digest` is None for the base."""
+    """A change of what an alias serves.
+
+    Args:
+        adapter: Adapter, or base's served name, that answers.
+        served_name: Version that answers.
+        digest: Its content digest; None for the base.
+        run: The run that moves it.
+        cause: Why.
+        targets: All targets where there are several; the rest then tells of the heaviest.
+    """
 
     adapter: str
     served_name: str
     digest: str | None
     run: str | None
     cause: str
+    targets: tuple[AliasTargetStatus, ...] = ()
+
+    def describe(self) -> str:
+        """Return what answers, for people."""
+        return ", ".join(f"{one.served_name} (weight {one.weight})" for one in self.targets) or self.served_name
 
 
 def gather_evidence(runs: Sequence[BenchmarkRun], *, server: str, labels: Mapping[str, str]) -> list[Evidence]:
@@ -135,20 +149,51 @@ def decide_promotion(
     return rollback or _promotion(current, evidence=counting, versions=versions, after=after)
 
 
-def decide_fixed(*, current: AliasStatus | None, target: str, base: str, versions: Sequence[Version]) -> Move | None:
-    """Return the move that an alias with a fixed target must make now, or None.
+def decide_fixed(
+    *, current: AliasStatus | None, targets: Sequence[AliasTarget], base: str, versions: Sequence[Version]
+) -> Move | None:
+    """Return the move that an alias with fixed targets must make now, or None.
 
-    It follows the adapter's current version once that is effective on every ready replica; until then it keeps what
-    it serves, or is unknown to clients.
+    It follows the adapters' current versions once all that get requests are effective on every ready replica; until
+    then it keeps what it serves, or is unknown to clients.
+
+    Args:
+        current: What it serves; None: nothing recorded yet.
+        targets: What it should serve.
+        base: Served name of the base model.
+        versions: Versions that the server holds, the current one of an adapter first.
     """
-    if target == base:
-        move = _to_base(base, cause="spec")
-    else:
-        version = next((item for item in versions if item.adapter == target and item.effective), None)
-        if version is None:
-            return None
-        move = _to_version(version, cause="spec")
-    return None if current is not None and current.served_name == move.served_name else move
+    found = [_fixed_target(target, base=base, versions=versions) for target in targets]
+    shares = [share for share in found if share is not None]
+    if any(share is None and target.weight > 0 for share, target in zip(found, targets, strict=True)):
+        return None
+    first = max(shares, key=lambda share: share.weight)
+    move = Move(
+        adapter=first.adapter,
+        served_name=first.served_name,
+        digest=first.digest,
+        run=None,
+        cause="spec",
+        targets=tuple(shares) if len(shares) > 1 else (),
+    )
+    same = current is not None and (current.served_name, tuple(current.targets or ())) == (
+        move.served_name,
+        move.targets,
+    )
+    return None if same else move
+
+
+def _fixed_target(target: AliasTarget, *, base: str, versions: Sequence[Version]) -> AliasTargetStatus | None:
+    if target.adapter == base:
+        return AliasTargetStatus(adapter=base, served_name=base, weight=target.weight)
+    for item in versions:
+        if item.adapter == target.adapter:
+            if not item.effective and target.weight > 0:
+                continue
+            return AliasTargetStatus(
+                adapter=item.adapter, served_name=item.served_name, digest=item.digest, weight=target.weight
+            )
+    return None
 
 
 def _to_base(base: str, *, cause: str, run: str | None = None) -> Move:

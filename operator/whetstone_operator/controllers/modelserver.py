@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
+from whetstone_api.aliases import AliasStatus
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.loratrainingjob import LoRATrainingJob
-from whetstone_api.modelserver import AdapterSpec, AliasStatus, ModelServer, ModelServerStatus
-from whetstone_api.pod_state import DESIRED_FILE, DesiredAdapter, DesiredState, PodState
+from whetstone_api.modelserver import AdapterSpec, ModelServer, ModelServerStatus
+from whetstone_api.pod_state import DESIRED_FILE, DesiredState, PodState
 from whetstone_api.vocabulary import Reason
 
 from whetstone_operator.controllers import adapters as adapter_policy
 from whetstone_operator.controllers import engine_pods
 from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
+from whetstone_operator.controllers.alias_routes import AliasRoutes, route_aliases, wanted_adapters
 from whetstone_operator.controllers.aliases import Move, Version, decide_fixed, decide_promotion, gather_evidence
 from whetstone_operator.controllers.serving import forget_metrics, report_metrics, settle_readiness
 from whetstone_operator.controllers.source_pins import Pin, Pins
@@ -174,9 +176,7 @@ class ServerReconcile:
         base = self.server.spec.model.served_name
         versions = self._versions()
         if spec.targets:
-            return decide_fixed(
-                current=before, target=spec.targets[0].adapter, base=base, versions=list(versions.values())
-            )
+            return decide_fixed(current=before, targets=spec.targets, base=base, versions=versions)
         if spec.promotion is None:
             return None
         labels = spec.promotion.benchmark_selector.match_labels
@@ -184,23 +184,18 @@ class ServerReconcile:
             current=before,
             base=base,
             evidence=gather_evidence(runs, server=self.server.metadata.name, labels=labels),
-            versions=versions,
+            versions={item.digest: item for item in reversed(versions)},
             minimum_tasks=spec.promotion.minimum_tasks,
         )
 
-    def _versions(self) -> dict[str, Version]:
-        """Return the versions that pods are told to hold, by digest; the current one of a name comes first."""
-        found: dict[str, Version] = {}
+    def _versions(self) -> list[Version]:
+        """Return the versions that pods are told to hold; the current one of a name comes first."""
+        found: list[Version] = []
         for item in self.desired.adapters if self.desired else []:
             version = ResolvedAdapter(name=item.name, required=item.required, source=item.source, digest=item.digest)
-            found.setdefault(
-                item.digest,
-                Version(
-                    adapter=item.name,
-                    served_name=item.served_name,
-                    digest=item.digest,
-                    effective=adapter_policy.effective_everywhere(version, self.views),
-                ),
+            effective = adapter_policy.effective_everywhere(version, self.views)
+            found.append(
+                Version(adapter=item.name, served_name=item.served_name, digest=item.digest, effective=effective)
             )
         return found
 
@@ -208,7 +203,7 @@ class ServerReconcile:
         if before is not None or move.cause == "promotion":
             source = before.served_name if before else self.server.spec.model.served_name
             why = f" on the evidence of BenchmarkRun {move.run}" if move.run else ""
-            message = f"alias {name} moved from {source} to {move.served_name}{why} ({move.cause})"
+            message = f"alias {name} moved from {source} to {move.describe()}{why} ({move.cause})"
             work.tell(kind=NORMAL, reason=Reason.ALIAS_MOVED, message=message)
             ALIAS_MOVES.labels(cause=move.cause).inc()
         return AliasStatus(
@@ -218,14 +213,14 @@ class ServerReconcile:
             digest=move.digest,
             since=to_rfc3339(work.now),
             benchmark_run=move.run,
+            targets=list(move.targets) or None,
             previous=before.served_name if before else None,
         )
 
-    def _routes(self, aliases: Sequence[AliasStatus]) -> dict[str, str]:
-        names = {alias.name for alias in self.server.spec.aliases or []}
-        return {alias.name: alias.served_name for alias in aliases if alias.name in names}
+    def _routes(self, aliases: Sequence[AliasStatus]) -> AliasRoutes:
+        return route_aliases(aliases, names={alias.name for alias in self.server.spec.aliases or []})
 
-    async def _write_desired(self, work: Work[ModelServer], routes: Mapping[str, str]) -> None:
+    async def _write_desired(self, work: Work[ModelServer], routes: AliasRoutes) -> None:
         """Write the desired state if its content changed; only then its revision rises."""
         spec = self.server.spec
         wanted = DesiredState(
@@ -235,8 +230,9 @@ class ServerReconcile:
             model_path=spec.model.source.mount_path,
             max_rank=spec.adapter_capacity.max_rank,
             dtype=build.DTYPE_FLAGS[spec.engine.dtype],
-            adapters=self._wanted_adapters(routes),
-            aliases=dict(routes),
+            adapters=wanted_adapters(self.adapters, held=self.held.adapters if self.held else [], routes=routes),
+            aliases=routes.single,
+            splits=routes.splits,
         )
         changed = wanted != self.held
         if changed:
@@ -246,22 +242,6 @@ class ServerReconcile:
         self.held = self.desired = wanted
         if changed:
             await self._kube.apply(build.build_desired(self.server, wanted))
-
-    def _wanted_adapters(self, routes: Mapping[str, str]) -> list[DesiredAdapter]:
-        """Return the current versions, then older ones of adapters of the spec that an alias still serves."""
-        served = set(routes.values())
-        current = [
-            desired
-            for adapter in self.adapters
-            if (desired := adapter.to_desired(required=adapter.required or adapter.served_name in served))
-        ]
-        known, names = {item.served_name for item in current}, {adapter.name for adapter in self.adapters}
-        kept = [
-            item.model_copy(update={"required": True})
-            for item in (self.held.adapters if self.held else [])
-            if item.served_name in served - known and item.name in names
-        ]
-        return current + kept
 
     async def _ask_pods(self, work: Work[ModelServer]) -> None:
         self.views = list(await asyncio.gather(*(self._ask(work, pod) for pod in self.pods)))

@@ -58,6 +58,12 @@ def _alias(alias: str, server: ModelServer) -> Resolved:
     status = next((item for item in server.status.aliases or [] if item.name == alias), None)
     if status is None:
         raise Waiting(Reason.REFERENCE_NOT_READY, f"{ALIAS_FIELD}: alias {alias} does not answer yet")
+    if status.targets:
+        raise Waiting(
+            Reason.REFERENCE_NOT_READY,
+            f"{ALIAS_FIELD}: alias {alias} has {len(status.targets)} targets, and a run measures one version; name an "
+            "adapter in spec.target.adapter of a new run, or give the alias one target",
+        )
     if status.digest is None:
         return _base(server)
     return _adapter(status.adapter, server, field=ALIAS_FIELD, version=status.served_name)

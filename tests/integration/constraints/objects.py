@@ -49,7 +49,7 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
         first = {"trainingJobRef": {"name": "train"}}
     if far:
         first = {"source": {"uri": "s3://adapters/a", "digest": DIGEST, "secretRef": {"name": "keys"}}}
-    alias: Object = {"promotion": promotion} if promoted else {"targets": [{"adapter": "b"}]}
+    alias: Object = {"promotion": promotion} if promoted else {"targets": [{"adapter": "b", "weight": 1}]}
     spec = {
         "model": {"source": {"uri": "pvc://models/base"}, "servedName": "base"},
         "engine": {"image": "vllm:1", "dtype": "Auto", "maxModelLength": 1024, "extraArgs": ["--enforce-eager"]},
@@ -96,6 +96,7 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
                 "since": TIME,
                 "benchmarkRun": "run",
                 "previous": "base",
+                "targets": [{"adapter": "b", "servedName": "b--00000000", "digest": DIGEST, "weight": 1}],
             }
         ],
     }

@@ -168,6 +168,15 @@ RULES: tuple[RuleRow, ...] = (
     ),
     RuleRow(
         node="ModelServer.spec.aliases[]",
+        message="at least one target needs a weight above 0",
+        accept=({"spec.aliases.0.targets": [{"adapter": "a", "weight": 0}, {"adapter": "b", "weight": 1}]},),
+        reject=(
+            {"spec.aliases.0.targets.0.weight": 0},
+            {"spec.aliases.0.targets": [{"adapter": "a", "weight": 0}, {"adapter": "b", "weight": 0}]},
+        ),
+    ),
+    RuleRow(
+        node="ModelServer.spec.aliases[]",
         message="give exactly one of targets and promotion",
         accept=({"spec.aliases.0": {"name": "s", "targets": [{"adapter": "a"}]}},),
         reject=({"spec.aliases.0": {"name": "s"}}, {"spec.aliases.0.targets": [{"adapter": "a"}]}),

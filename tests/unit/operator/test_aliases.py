@@ -1,9 +1,14 @@
 """When an alias moves, and to what."""
 
+from dataclasses import replace
+
 import pytest
 from unit.operator.objects import digest, finished_run
+from whetstone_api.aliases import AliasStatus, AliasTarget
 from whetstone_api.benchmarkrun import BenchmarkRun
-from whetstone_api.modelserver import AliasStatus
+from whetstone_api.pod_state import DesiredAdapter
+from whetstone_operator.controllers.adapters import ResolvedAdapter
+from whetstone_operator.controllers.alias_routes import route_aliases, wanted_adapters
 from whetstone_operator.controllers.aliases import Move, Version, decide_fixed, decide_promotion, gather_evidence
 
 LABELS = {"suite": "shell"}
@@ -156,16 +161,80 @@ def test_engine_restart_does_not_move_an_alias() -> None:
     assert decide(alias("a", run="first"), runs, version("a", effective=False)) is None
 
 
+def fixed(current: AliasStatus | None, weights: dict[str, int], *versions: Version) -> Move | None:
+    targets = [AliasTarget(adapter=name, weight=weight) for name, weight in weights.items()]
+    return decide_fixed(current=current, targets=targets, base="base", versions=versions)
+
+
 def test_fixed_alias_waits_for_its_adapter_and_follows_its_version() -> None:
-    waiting = decide_fixed(current=None, target="tuned", base="base", versions=[version("a", effective=False)])
-    assert waiting is None
-    first = decide_fixed(current=None, target="tuned", base="base", versions=[version("a")])
+    only = {"tuned": 1}
+    assert fixed(None, only, version("a", effective=False)) is None
+    first = fixed(None, only, version("a"))
     assert first is not None
-    assert first.served_name == "tuned--a"
-    assert decide_fixed(current=alias("a"), target="tuned", base="base", versions=[version("a")]) is None
-    second = decide_fixed(current=alias("a"), target="tuned", base="base", versions=[version("b"), version("a")])
+    assert (first.served_name, first.targets) == ("tuned--a", ())
+    assert fixed(alias("a"), only, version("a")) is None
+    second = fixed(alias("a"), only, version("b"), version("a"))
     assert second is not None
     assert second.served_name == "tuned--b"
-    to_base = decide_fixed(current=alias("a"), target="base", base="base", versions=[version("a")])
+    to_base = fixed(alias("a"), {"base": 1}, version("a"))
     assert to_base is not None
     assert to_base.digest is None
+
+
+def test_alias_with_several_targets_moves_once_all_that_get_requests_are_effective() -> None:
+    other = Version(adapter="other", served_name="other--b", digest=digest("b"), effective=False)
+    weights = {"base": 20, "tuned": 50, "other": 30}
+    assert fixed(alias(None), weights, version("a"), other) is None
+    assert fixed(alias(None), weights, version("a")) is None
+    move = fixed(alias(None), weights, version("a"), replace(other, effective=True))
+    assert move is not None
+    assert [(one.served_name, one.digest, one.weight) for one in move.targets] == [
+        ("base", None, 20),
+        ("tuned--a", digest("a"), 50),
+        ("other--b", digest("b"), 30),
+    ]
+    assert (move.adapter, move.served_name, move.digest) == ("tuned", "tuned--a", digest("a"))
+    assert move.describe() == "base (weight 20), tuned--a (weight 50), other--b (weight 30)"
+    without = fixed(alias(None), {**weights, "other": 0}, version("a"))
+    assert without is not None
+    assert [one.served_name for one in without.targets] == ["base", "tuned--a"]
+
+
+def test_alias_with_several_targets_rests_until_a_weight_or_version_changes() -> None:
+    weights = {"base": 1, "tuned": 1}
+    move = fixed(None, weights, version("a"))
+    assert move is not None
+    serving = alias(None).model_copy(update={"served_name": move.served_name, "targets": list(move.targets)})
+    assert fixed(serving, weights, version("a")) is None
+    assert fixed(serving, weights, version("b", effective=False), version("a")) is None
+    assert fixed(serving, weights, version("b"), version("a")) is not None
+    assert fixed(serving, {"base": 1, "tuned": 2}, version("a")) is not None
+
+
+def test_two_adapters_of_one_content_are_two_targets() -> None:
+    again = Version(adapter="again", served_name="again--a", digest=digest("a"), effective=True)
+    move = fixed(None, {"tuned": 1, "again": 1}, version("a"), again)
+    assert move is not None
+    assert [one.served_name for one in move.targets] == ["tuned--a", "again--a"]
+
+
+def test_routes_hold_every_version_that_answers_an_alias() -> None:
+    move = fixed(None, {"base": 1, "tuned": 1}, version("a"))
+    assert move is not None
+    split = alias(None).model_copy(update={"targets": list(move.targets)})
+    single = alias("b").model_copy(update={"name": "single"})
+    gone = alias("c").model_copy(update={"name": "gone"})
+    routes = route_aliases([split, single, gone], names={"assistant", "single"})
+    assert routes.single == {"single": "tuned--b"}
+    assert [(one.adapter, one.served_name, one.weight) for one in routes.splits["assistant"]] == [
+        ("base", "base", 1),
+        ("tuned", "tuned--a", 1),
+    ]
+    held = [
+        DesiredAdapter(
+            name="tuned", served_name=f"tuned--{letter}", digest=digest(letter), source="pvc://a/b", path="/"
+        )
+        for letter in "abc"
+    ]
+    wanted = wanted_adapters([ResolvedAdapter(name="tuned", required=False)], held=held, routes=routes)
+    assert [(one.served_name, one.required) for one in wanted] == [("tuned--a", True), ("tuned--b", True)]

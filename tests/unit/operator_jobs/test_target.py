@@ -91,6 +91,13 @@ def test_what_is_not_there_yet_is_waited_for(
     assert words in caught.value.message
 
 
+def test_alias_with_several_targets_is_no_version_to_measure() -> None:
+    shares = [{"adapter": "base", "servedName": "base", "weight": 1}, {"adapter": "tools", "servedName": VERSION}]
+    split = {"name": "stable", "adapter": "base", "servedName": "base", "targets": [{"weight": 1, **s} for s in shares]}
+    with pytest.raises(Waiting, match=r"spec\.target\.alias: alias stable has 2 targets.*spec\.target\.adapter"):
+        resolve_target(make_target(alias="stable"), make_server(aliases=[split]))
+
+
 @pytest.mark.parametrize("verdict", ["NoEffect", "Divergent"])
 def test_adapter_without_its_effect_is_never_measured(verdict: str) -> None:
     broken = {**LOADED, "effectiveReplicas": 0, "reason": verdict, "message": "the output is the base's"}

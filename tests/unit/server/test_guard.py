@@ -14,10 +14,11 @@ from prometheus_client import REGISTRY
 from support import engine_routes
 from support.adapters import make_adapter
 from support.fake_vllm import BASE, FakeVllm
-from whetstone_api.pod_state import DRAIN_PATH, GUARD_PATH, GuardRoutes, GuardState
-from whetstone_api.vocabulary import ADAPTER_HEADER, TOKEN_HEADER
+from whetstone_api.pod_state import DRAIN_PATH, GUARD_PATH, AliasShare, GuardRoutes, GuardState
+from whetstone_api.vocabulary import ADAPTER_HEADER, SESSION_HEADER, TOKEN_HEADER
 from whetstone_server.guard.whetstone_guard import admission, asgi, guard
 from whetstone_server.guard.whetstone_guard.answers import ADAPTER_HEADER as GUARD_ADAPTER_HEADER
+from whetstone_server.guard.whetstone_guard.splits import SESSION_HEADER as GUARD_SESSION_HEADER
 from whetstone_server.guard.whetstone_guard.table import route_table
 from whetstone_server.install import install_guard
 
@@ -356,9 +357,89 @@ async def test_state_counts_requests_in_flight(client: Client) -> None:
     assert (await client.route()).in_flight == {}
 
 
+SPLIT = ROUTES.model_copy(
+    update={
+        "splits": {
+            "ab": [
+                AliasShare(adapter="sql", served_name=VERSION, weight=1),
+                AliasShare(adapter=BASE, served_name=BASE, weight=1),
+            ]
+        }
+    }
+)
+
+
+async def answering(client: Client, *, user: str | None = None, session: str | None = None) -> str:
+    """Return which version answers the alias `ab`."""
+    body = {"model": "ab", "prompt": "x"} | ({"user": user} if user else {})
+    headers = {SESSION_HEADER: session} if session else {}
+    status, answer, response = await client.call("POST", "/v1/completions", json=body, headers=headers)
+    assert (status, answer["model"]) == (200, "ab")
+    assert answer["choices"][0]["text"] == f"from {response.headers[ADAPTER_HEADER]}"
+    return response.headers[ADAPTER_HEADER]
+
+
+async def test_alias_with_several_targets_answers_a_session_always_alike(client: Client) -> None:
+    assert (await client.route(SPLIT)).routes == SPLIT
+    by_session = {one: await answering(client, session=one) for one in "abcdefgh"}
+    assert set(by_session.values()) == {VERSION, BASE}
+    assert {one: await answering(client, session=one) for one in "abcdefgh"} == by_session
+    assert {one: await answering(client, user=one) for one in "abcdefgh"} == by_session
+    assert {one: await answering(client, session=one, user="z") for one in "abcdefgh"} == by_session
+    assert {await answering(client) for _ in range(64)} == {VERSION, BASE}
+    _, body, _ = await client.call("GET", "/v1/models")
+    assert "ab" in {card["id"] for card in body["data"]}
+
+
+async def test_target_that_this_replica_does_not_hold_asks_for_another_try(client: Client) -> None:
+    await client.route(SPLIT.model_copy(update={"versions": []}))
+    answers = [
+        await client.call(
+            "POST", "/v1/completions", json={"model": "ab", "prompt": "x"}, headers={SESSION_HEADER: session}
+        )
+        for session in "abcdefgh"
+    ]
+    assert {(status, response.headers.get(ADAPTER_HEADER)) for status, _, response in answers} == {
+        (200, BASE),
+        (503, None),
+    }
+
+
+async def test_request_in_flight_ends_on_the_target_that_it_started_on(client: Client) -> None:
+    await client.route(SPLIT)
+    client.engine.hold_answers.clear()
+    request = asyncio.create_task(client.call("POST", "/v1/completions", json={"model": "prod", "prompt": "x"}))
+    async with asyncio.timeout(10):
+        while (await client.route(SPLIT)).in_flight != {VERSION: 1}:
+            pass
+    await client.route(ROUTES.model_copy(update={"aliases": {"prod": BASE}}))
+    client.engine.hold_answers.set()
+    _, body, response = await request
+    assert (response.headers[ADAPTER_HEADER], body["choices"][0]["text"]) == (VERSION, f"from {VERSION}")
+
+
+async def test_requests_to_an_alias_are_counted_by_what_answers(client: Client) -> None:
+    def count(served: str) -> float:
+        return REGISTRY.get_sample_value("whetstone_alias_requests_total", {"alias": "ab", "served": served}) or 0.0
+
+    await client.route(SPLIT)
+    before = {served: count(served) for served in (VERSION, BASE)}
+    for session in "abcdefgh":
+        before[await answering(client, session=session)] += 1
+    assert {served: count(served) for served in before} == before
+
+
 async def test_wrong_routes_are_refused_and_the_old_ones_stay(client: Client) -> None:
     await client.route()
-    for wrong in ({"open": "yes", "base": "b"}, {"open": True, "base": "b", "aliases": {"a": 1}}, {"open": True}):
+    weightless = {"a": [{"adapter": "b", "servedName": "b", "weight": 0}]}
+    for wrong in (
+        {"open": "yes", "base": "b"},
+        {"open": True, "base": "b", "aliases": {"a": 1}},
+        {"open": True},
+        {"open": True, "base": "b", "splits": {"a": [{"adapter": "b"}]}},
+        {"open": True, "base": "b", "splits": weightless},
+        {"open": True, "base": "b", "splits": ["a"]},
+    ):
         assert (await client.call("PUT", GUARD_PATH, json=wrong, headers=TOKEN))[0] == 400
     _, state, _ = await client.call("GET", GUARD_PATH, headers=TOKEN)
     assert GuardState.model_validate(state).routes == ROUTES
@@ -385,6 +466,7 @@ def test_guard_and_contract_name_the_same_things() -> None:
     assert guard.GUARD_PATH == GUARD_PATH
     assert guard.TOKEN_HEADER.decode() == TOKEN_HEADER
     assert GUARD_ADAPTER_HEADER.decode() == ADAPTER_HEADER
+    assert GUARD_SESSION_HEADER.decode() == SESSION_HEADER
 
 
 def test_installed_guard_imports_alone(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from .answers import Answer, ModelList
 from .asgi import App, Message, Receive, Refused, Scope, Send, header, read_body, replace_headers, send_json
 from .drain import Closing
 from .routes import Routes, parse_routes
+from .splits import session_of
 from .table import route_table
 
 GUARD_PATH = "/whetstone/guard"
@@ -109,7 +110,9 @@ class Guard:
         try:
             request = read_request(await read_body(scope, receive))
             requested = request.get("model")
-            served = self._routes.resolve(requested)
+            served = self._routes.resolve(requested, session=session_of(scope["headers"], request))
+            if requested in self._routes.splits or requested in self._routes.aliases:
+                measures.count_alias(requested, served)
             answer = Answer(send, requested=requested, served=served)
             self._in_flight[served] += 1
             try:

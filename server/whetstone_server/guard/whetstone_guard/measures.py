@@ -6,7 +6,7 @@ from typing import Any
 try:
     from prometheus_client import Counter, Histogram
 except ImportError:
-    _REQUESTS = _SECONDS = _TOKENS = None
+    _REQUESTS = _SECONDS = _TOKENS = _ALIASED = None
 else:
     _REQUESTS = Counter("whetstone_requests", "Requests by what answered and status.", ["served", "code"])
     _SECONDS = Histogram(
@@ -16,6 +16,7 @@ else:
         buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300),
     )
     _TOKENS = Counter("whetstone_tokens", "Tokens by what answered, where the answer says usage.", ["served", "kind"])
+    _ALIASED = Counter("whetstone_alias_requests", "Requests to an alias by what answers.", ["alias", "served"])
 
 OTHER = "other"
 """Label of requests that no known model answered: names that clients make up must not become series."""
@@ -26,6 +27,12 @@ def count_request(*, served: str | None, code: int, seconds: float) -> None:
     if _REQUESTS is not None and _SECONDS is not None:
         _REQUESTS.labels(served or OTHER, str(code)).inc()
         _SECONDS.labels(served or OTHER).observe(seconds)
+
+
+def count_alias(alias: str, served: str) -> None:
+    """Count a request to an alias; both must be names of the routes."""
+    if _ALIASED is not None:
+        _ALIASED.labels(alias, served).inc()
 
 
 def count_usage(served: str, usage: Any) -> None:

@@ -1,10 +1,12 @@
 """Which served version answers to which name."""
 
 import json
+import random
 from dataclasses import dataclass, field
 from typing import Any
 
 from .asgi import Refused
+from .splits import Share, choose, parse_splits
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,8 @@ class Routes:
         open: Whether inference requests pass at all.
         base: Served name of the base model.
         adapters: Served version by bare adapter name.
-        aliases: Served version, or base, by alias.
+        aliases: Served version, or base, by alias with one target.
+        splits: Targets by alias with several.
         versions: Versions that clients may name themselves.
         pending: Names whose version this pod does not hold yet.
     """
@@ -24,18 +27,22 @@ class Routes:
     base: str = ""
     adapters: dict[str, str] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
+    splits: dict[str, list[Share]] = field(default_factory=dict)
     versions: list[str] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
 
     def names(self) -> dict[str, str]:
-        """Return the served name by each name that a client may use."""
-        return {**{name: name for name in (self.base, *self.versions) if name}, **self.adapters, **self.aliases}
+        """Return the served name by each name that a client may use; of several targets, that of the heaviest."""
+        heaviest = {alias: max(shares, key=lambda one: one.weight).served for alias, shares in self.splits.items()}
+        own = {name: name for name in (self.base, *self.versions) if name}
+        return {**own, **self.adapters, **self.aliases, **heaviest}
 
-    def resolve(self, requested: Any) -> str:
+    def resolve(self, requested: Any, *, session: str | None = None) -> str:
         """Return the served name that answers.
 
         Args:
             requested: The request's `model`; None means the base, as in the engine.
+            session: What ties the request to one target of an alias with several; None: any of them.
 
         Raises:
             Refused: 400 for a value that is no name, 503 for a name that this pod will hold soon, 404 for an unknown
@@ -45,13 +52,16 @@ class Routes:
             return self.base
         if not isinstance(requested, str):
             raise Refused(400, "model must be a string", code="invalid_model", param="model")
+        if requested in self.splits:
+            served = choose(requested, self.splits[requested], session=session, draw=random.random).served
+            if served == self.base or served in self.versions:
+                return served
+            raise _not_yet(requested)
         names = self.names()
         if requested in names:
             return names[requested]
         if requested in self.pending:
-            raise Refused(
-                503, f"{requested!r} is not loaded in this replica yet; try again", code="model_pending", retry_after=1
-            )
+            raise _not_yet(requested)
         known = ", ".join(sorted(names))
         raise Refused(
             404, f"the model {requested!r} does not exist; known: {known}", code="model_not_found", param="model"
@@ -59,7 +69,12 @@ class Routes:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return dict(vars(self))
+        splits = {alias: [share.to_wire() for share in shares] for alias, shares in self.splits.items()}
+        return {**vars(self), "splits": splits}
+
+
+def _not_yet(name: str) -> Refused:
+    return Refused(503, f"{name!r} is not loaded in this replica yet; try again", code="model_pending", retry_after=1)
 
 
 def parse_routes(body: bytes) -> Routes:
@@ -79,6 +94,7 @@ def parse_routes(body: bytes) -> Routes:
         base=value["base"],
         adapters=_names_by_name(value, "adapters"),
         aliases=_names_by_name(value, "aliases"),
+        splits=parse_splits(value.get("splits") or {}),
         versions=_names(value, "versions"),
         pending=_names(value, "pending"),
     )

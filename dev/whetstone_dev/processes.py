@@ -4,6 +4,7 @@ A record holds the process id and its start time, so that a number that the syst
 crash or a reboot is never taken for ours.
 """
 
+import hashlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from whetstone_dev.commands import DevError
 
@@ -43,10 +45,17 @@ class Processes:
         *,
         namespace: str | None = None,
         env: Mapping[str, str] | None = None,
+        config: Sequence[Path] = (),
     ) -> None:
-        """Start a process in its own session, in the network namespace if one is named, unless it runs already."""
+        """Start a process in its own session, in the network namespace if one is named, unless it runs already.
+
+        A running one that read other contents of the files `config` at its start is stopped and started again.
+        """
+        read = _digest(config)
         if self.alive(name):
-            return
+            if self._record(name).get("config") == read:
+                return
+            self.stop(name, grace=10)
         self.folder.mkdir(parents=True, exist_ok=True)
         arguments = [str(part) for part in command]
         if namespace:
@@ -62,20 +71,25 @@ class Processes:
                 cwd="/",
                 env={**os.environ, **(env or {})},
             )
-        record = {"pid": process.pid, "start": start_time(process.pid), "command": arguments}
+        record = {"pid": process.pid, "start": start_time(process.pid), "command": arguments, "config": read}
         temporary = self.folder / f"{name}.new"
         temporary.write_text(json.dumps(record))
         temporary.replace(self.folder / f"{name}.json")
 
     def pid(self, name: str) -> int | None:
         """The process id of the named process, or None when it does not run."""
-        try:
-            record = json.loads((self.folder / f"{name}.json").read_text())
-        except (FileNotFoundError, ValueError):
-            return None
-        if record["start"] is None or start_time(record["pid"]) != record["start"]:
+        record = self._record(name)
+        if record.get("start") is None or start_time(record["pid"]) != record["start"]:
             return None
         return int(record["pid"])
+
+    def _record(self, name: str) -> dict[str, Any]:
+        """What was written down at the start; empty where nothing was, or only half of it."""
+        try:
+            record: dict[str, Any] = json.loads((self.folder / f"{name}.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return record
 
     def alive(self, name: str) -> bool:
         """Whether the named process runs."""
@@ -98,6 +112,13 @@ class Processes:
             return "\n    ".join(self.log(name).read_text(errors="replace").splitlines()[-lines:])
         except FileNotFoundError:
             return "(no log)"
+
+
+def _digest(files: Sequence[Path]) -> str | None:
+    """Digest of the files' contents; None without files."""
+    if not files:
+        return None
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def end(pids: Iterable[int], *, grace: float) -> None:

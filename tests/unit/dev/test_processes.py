@@ -108,3 +108,19 @@ def test_last_lines_of_a_process_are_kept_for_the_error(processes: Processes) ->
     eventually(lambda: "20" in processes.tail("talker").split(), what="the output")
     assert processes.tail("talker", lines=2).split() == ["19", "20"]
     assert processes.tail("nobody") == "(no log)"
+
+
+def test_process_is_started_again_when_its_file_says_something_else(processes: Processes, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("first")
+    processes.start("sleeper", SLEEP, config=[config])
+    first = processes.pid("sleeper")
+    config.write_text("first")
+    processes.start("sleeper", SLEEP, config=[config])
+    assert processes.pid("sleeper") == first
+    config.write_text("second")
+    processes.start("sleeper", SLEEP, config=[config])
+    second = processes.pid("sleeper")
+    assert second not in {None, first}
+    processes.start("sleeper", SLEEP, config=[config])
+    assert processes.pid("sleeper") == second

@@ -52,8 +52,8 @@ verify: $(STAMP) ## Generated files are current, lint, types, import contracts, 
 lint: $(STAMP) ## Format and fix what ruff can fix
 	.venv/bin/ruff check --fix . && .venv/bin/ruff format .
 
-cluster: $(STAMP) ## Start the local single-node Kubernetes (kubeconfig in build/kubeconfig)
-	@$(DEV) cluster up
+cluster: $(STAMP) ## Start the local Kubernetes (kubeconfig in build/kubeconfig); NODES=2 for a second node
+	@$(DEV) cluster up $(if $(NODES),--nodes $(NODES))
 
 cluster-down: $(STAMP) ## Stop it and remove all that it made, also after a crash
 	@$(DEV) cluster down

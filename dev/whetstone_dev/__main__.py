@@ -14,12 +14,14 @@ def _cluster(arguments: argparse.Namespace) -> None:
 
     cluster = Cluster(arguments.name)
     if arguments.action == "up":
-        cluster.up()
+        cluster.up(arguments.nodes)
     elif arguments.action == "down":
         cluster.down()
     else:
         for name, alive in cluster.running().items():
             print(f"{name:26} {'running' if alive else 'not running'}")
+        for name, state in cluster.readiness().items():
+            print(f"{f'node {name}':26} {state}")
 
 
 def _images(arguments: argparse.Namespace) -> None:
@@ -70,6 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     cluster = add("cluster", _cluster, "start, stop or look at the local cluster")
     cluster.add_argument("action", choices=("up", "down", "status"))
     cluster.add_argument("--name", default="whetstone", help="name of the cluster (default: %(default)s)")
+    sizes = "with `up`: how many nodes it shall have (default: what it has, 1 at first)"
+    cluster.add_argument("--nodes", type=int, choices=(1, 2), help=sizes)
     images = add("images", _images, "build images and push them to the local registry")
     images.add_argument("only", nargs="*", metavar="IMAGE", help="only these (default: all)")
     add("build-tools", _build_tools, "build Kubernetes, CoreDNS, Helm and the volume provisioner into the cache")

@@ -1,6 +1,7 @@
 """One node: containerd, kubelet and kube-proxy in the node's network namespace.
 
-Everything that changes while it runs lies under one state folder; only pulled images outlive it, in the cache.
+Everything that changes while it runs lies under one state folder; only the images that the first node pulled outlive
+it, in the cache.
 """
 
 import hashlib
@@ -11,30 +12,40 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from whetstone_dev import cgroups, mounts, versions
+from whetstone_dev import cgroups, image_store, mounts, network, versions
 from whetstone_dev.commands import run, succeeds
 from whetstone_dev.controlplane import ControlPlane
 from whetstone_dev.gobuild import NODE_HELPER, build
 from whetstone_dev.network import Ranges
 from whetstone_dev.pki import Pki
-from whetstone_dev.places import cache_folder
 from whetstone_dev.processes import Processes, end
 
 REGISTRY_HOST = "registry.whetstone.local:5000"
 """The registry's name in image references; containerd maps it to the registry's address."""
 HELPER_IMAGE = f"localhost/whetstone/nodehelper:{versions.NODE_HELPER}"
 PROCESSES = ("containerd", "kubelet", "kube-proxy")
+MAXIMUM = 2
+"""Nodes of a cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A node of a cluster; `index` 0 is the first."""
+    """A node of a cluster; `index` 0 is the first, which has the cluster's name and the control plane beside it."""
 
-    name: str
+    cluster: str
     index: int
     ranges: Ranges
     plane: ControlPlane
-    folder: Path
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return node_name(self.cluster, self.index)
+
+    @property
+    def folder(self) -> Path:
+        """All that the running node owns."""
+        return node_folder(self.plane.folder, self.index)
 
     @property
     def namespace(self) -> str:
@@ -53,8 +64,8 @@ class Node:
 
     @property
     def image_store(self) -> Path:
-        """containerd's root, which outlives the cluster so that images are pulled once."""
-        return cache_folder() / "containerd" / self.name
+        """containerd's root. The first node's outlives the cluster so that images are pulled once."""
+        return image_store.of(self.name)
 
     @property
     def logs(self) -> Path:
@@ -95,6 +106,7 @@ class Node:
                 f"--root-dir={self.folder / 'kubelet'}",
                 f"--cert-dir={self.folder / 'kubelet-pki'}",
             ],
+            config=self.folder / "kubelet.yaml",
         )
         self._pki.kubeconfig("kube-proxy", subject="/CN=system:kube-proxy", server=self.plane.server)
         self._spawn(
@@ -104,17 +116,18 @@ class Node:
                 f"--config={self.folder / 'proxy.yaml'}",
                 f"--hostname-override={self.name}",
             ],
+            config=self.folder / "proxy.yaml",
         )
 
     def stop(self) -> None:
         """Stop the kubelet, end every pod, and remove mounts and control groups, whatever state they are in."""
-        self._processes.stop("kubelet", grace=10)
-        self._processes.stop("kube-proxy", grace=10)
+        for name in ("kubelet", "kube-proxy"):
+            self._processes.stop(self.process(name), grace=10)
         # A pod's first process ignores SIGTERM by default; nothing in a cluster that goes away needs longer.
         cgroups.delete(self.cgroup, grace=3)
         if self._answers():
             self._purge_containers()
-        self._processes.stop("containerd", grace=10)
+        self._processes.stop(self.process("containerd"), grace=10)
         end(shims(self.folder), grace=2)
         for link in Path("/var/log/containers").glob("*.log"):
             if link.is_symlink() and self.logs in link.readlink().parents:
@@ -122,17 +135,28 @@ class Node:
         mounts.remove(self.folder)
         mounts.remove(self.image_store)
 
-    def _spawn(self, name: str, command: list[str | Path]) -> None:
-        self._processes.start(name, command, namespace=self.namespace)
+    def remove(self) -> None:
+        """Stop, and remove all that the node made; the folder last, by which an interrupted removal is found again."""
+        self.stop()
+        erase(self.cluster, self.index)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def process(self, name: str) -> str:
+        """The name under which one of the node's processes is recorded."""
+        return process_name(name, self.index)
+
+    def _spawn(self, name: str, command: list[str | Path], *, config: Path) -> None:
+        self._processes.start(self.process(name), command, namespace=self.namespace, config=[config])
 
     def _ctr(self, *arguments: str | Path) -> list[str | Path]:
         return ["ctr", "-a", self.socket, "-n", "k8s.io", *arguments]
 
     def _start_containerd(self) -> None:
-        fresh = not self._processes.alive("containerd")
-        self._spawn("containerd", ["containerd", "--config", self.folder / "containerd.toml"])
-        self.plane.wait_for(self._answers, processes=["containerd"], timeout=60)
-        if fresh and not self._processes.alive("kubelet"):
+        fresh = not self._processes.alive(self.process("containerd"))
+        config = self.folder / "containerd.toml"
+        self._spawn("containerd", ["containerd", "--config", config], config=config)
+        self.plane.wait_for(self._answers, processes=[self.process("containerd")], timeout=60)
+        if fresh and not self._processes.alive(self.process("kubelet")):
             self._purge_containers()
         if HELPER_IMAGE not in run(self._ctr("images", "list", "-q")).split():
             archive = self.folder / "nodehelper.tar"
@@ -141,7 +165,7 @@ class Node:
 
     def _answers(self) -> bool:
         """Whether containerd is alive and answers: a broken one may be alive behind a socket that is gone."""
-        alive = self._processes.alive("containerd")
+        alive = self._processes.alive(self.process("containerd"))
         return alive and succeeds(["ctr", "--connect-timeout", "5s", "-a", str(self.socket), "version"])
 
     def _purge_containers(self) -> None:
@@ -151,9 +175,10 @@ class Node:
             succeeds(self._ctr("containers", "delete", container))
 
     def _write_containerd(self, *, registry: str) -> None:
-        hosts = self.folder / "registries" / REGISTRY_HOST / "hosts.toml"
-        hosts.parent.mkdir(parents=True, exist_ok=True)
-        hosts.write_text(f'[host."http://{registry}"]\n  capabilities = ["pull", "resolve"]\n')
+        for name in (REGISTRY_HOST, registry):
+            hosts = self.folder / "registries" / name / "hosts.toml"
+            hosts.parent.mkdir(parents=True, exist_ok=True)
+            hosts.write_text(f'[host."http://{registry}"]\n  capabilities = ["pull", "resolve"]\n')
         self.image_store.mkdir(parents=True, exist_ok=True)
         self.socket.parent.mkdir(parents=True, exist_ok=True)
         cri = '[plugins."io.containerd.grpc.v1.cri"'
@@ -217,7 +242,7 @@ state = "{self.folder / "run" / "containerd"}"
         path = self.folder / "proxy.yaml"
         if path.exists() and path.read_text() == text:
             return
-        self._processes.stop("kube-proxy", grace=10)
+        self._processes.stop(self.process("kube-proxy"), grace=10)
         path.write_text(text)
 
     def _write_kubelet(self) -> None:
@@ -249,9 +274,33 @@ state = "{self.folder / "run" / "containerd"}"
         }
         (self.folder / "kubelet.yaml").write_text(json.dumps(document, indent=1))
 
-    def forget_images(self) -> None:
-        """Delete the image store."""
-        shutil.rmtree(self.image_store, ignore_errors=True)
+
+def erase(cluster: str, index: int) -> None:
+    """End what runs in a node's control group and namespace and remove both, whatever program started it.
+
+    The first node's image store stays.
+    """
+    name = node_name(cluster, index)
+    cgroups.delete(name, grace=3)
+    end(network.members(name), grace=5)
+    network.delete(name, link=network.link_name(cluster, index))
+    if index:
+        image_store.forget(name)
+
+
+def node_name(cluster: str, index: int) -> str:
+    """The name of a node, of its network namespace and of its control group."""
+    return f"{cluster}-{index + 1}" if index else cluster
+
+
+def node_folder(cluster: Path, index: int) -> Path:
+    """The folder of a node; the first node's is the cluster's."""
+    return cluster / f"node-{index + 1}" if index else cluster
+
+
+def process_name(name: str, index: int) -> str:
+    """The name under which a node's process is recorded; the first node's have their plain names."""
+    return f"{name}-{index + 1}" if index else name
 
 
 def _socket(folder: Path) -> Path:

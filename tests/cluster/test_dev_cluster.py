@@ -1,58 +1,40 @@
 """A second small cluster beside the running one: started, kept, repaired after kills, replaced, and removed whole."""
 
-import hashlib
 import json
-import os
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.local_cluster import (
+    NAME,
+    absent_before_and_after,
+    connects,
+    down,
+    kill,
+    pids,
+    pod_with_claim,
+    traces,
+    up,
+)
 from support.node import main_process
 from support.waiting import eventually
 from whetstone_dev.cluster import Cluster
-from whetstone_dev.commands import run, succeeds
-from whetstone_dev.node import HELPER_IMAGE
+from whetstone_dev.commands import run
 from whetstone_dev.places import BUILD, CHECKOUT
-from whetstone_dev.processes import start_time
 
 pytestmark = pytest.mark.cluster
-NAME = "whetstone-test-" + hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:6]
-"""Of this checkout: test runs of two checkouts at once must not take down each other's cluster."""
 POD = "reader"
-CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=3)"
-
-
-def dev(*arguments: str, checkout: Path = CHECKOUT) -> str:
-    """Run a development command as the Makefile does, and return what it prints."""
-    environment = {**os.environ, "PYTHONPATH": str(checkout / "dev")}
-    return run([sys.executable, "-m", "whetstone_dev", *arguments], env=environment, timeout=300)
-
-
-def up(*, checkout: Path = CHECKOUT) -> str:
-    """Start or repair the test's cluster."""
-    return dev("cluster", "up", "--name", NAME, checkout=checkout)
-
-
-def down() -> str:
-    """Take the test's cluster down."""
-    return dev("cluster", "down", "--name", NAME)
 
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Cluster]:
-    """The cluster by name, absent before and after; its image store goes too."""
-    cluster = Cluster(NAME)
-    down()
-    yield cluster
-    node = cluster.node
-    down()
-    node.forget_images()
+    """The cluster by name."""
+    with absent_before_and_after() as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -62,75 +44,9 @@ def cluster(place: Cluster) -> Cluster:
     return place
 
 
-def pids(cluster: Cluster) -> dict[str, int]:
-    """Every recorded process that runs."""
-    processes = cluster.plane.processes
-    return {name: pid for name in processes.names() if (pid := processes.pid(name)) is not None}
-
-
-def kill(*victims: int) -> None:
-    """Kill processes without warning, and return when they are gone."""
-    for pid in victims:
-        os.kill(pid, signal.SIGKILL)
-    eventually(lambda: all(start_time(pid) is None for pid in victims), what="killed processes gone")
-
-
-def traces(cluster: Cluster) -> list[str]:
-    """What the machine still has of the cluster, found without asking the cluster's own code."""
-    found = [f"process {pid}: {line}" for pid, line in command_lines() if f"{cluster.folder}/" in line]
-    kernel = (
-        Path("/run/netns") / NAME,
-        Path("/sys/class/net") / cluster.link,
-        *Path("/sys/fs/cgroup").glob(f"*/{NAME}"),
-    )
-    found += [str(path) for path in (*kernel, Path("/sys/fs/cgroup") / NAME, cluster.folder) if path.exists()]
-    found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f"/{NAME}/" in line]
-    logs = Path("/var/log/containers").glob("*.log")
-    found += [str(link) for link in logs if link.is_symlink() and cluster.folder in link.readlink().parents]
-    kubeconfig = BUILD / f"kubeconfig-{NAME}"
-    return [*found, str(kubeconfig)] if kubeconfig.exists() else found
-
-
-def command_lines() -> Iterator[tuple[int, str]]:
-    """Every process with its command line."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            yield int(path.parent.name), path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-
-
-def apply(cluster: Cluster, *documents: dict[str, Any]) -> None:
-    """Apply objects to the namespace `default`."""
-    feed = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
-    cluster.kubectl("apply", "--server-side", "--filename=-", feed=feed)
-
-
-def pod_with_claim(cluster: Cluster) -> dict[str, Any]:
-    """Return a running pod that mounts a claim of the default storage class."""
-    claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Mi"}}}
-    container = {
-        "name": "main",
-        "image": HELPER_IMAGE,
-        "imagePullPolicy": "Never",
-        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-    }
-    spec = {"containers": [container], "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": POD}}]}
-    cluster.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
-    apply(
-        cluster,
-        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": POD}, "spec": claim},
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": POD}, "spec": spec},
-    )
-    cluster.kubectl("wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=55s")
-    pod: dict[str, Any] = json.loads(cluster.kubectl("get", "pod", POD, "--output=json"))
-    return pod
-
-
-def connects(pid: int, address: str, port: int) -> bool:
-    """Whether a process in the network of process `pid` can connect."""
-    enter = ["nsenter", f"--target={pid}", "--net", sys.executable, "-c", CONNECT, address, str(port)]
-    return succeeds(enter)
+def reader(cluster: Cluster) -> dict[str, Any]:
+    """Return a running pod that mounts a claim of the same name."""
+    return pod_with_claim(cluster, POD, claim=POD)
 
 
 def host_address() -> str:
@@ -149,13 +65,13 @@ def test_up_keeps_a_running_cluster(cluster: Cluster) -> None:
 
 
 def test_claim_without_a_class_is_bound_and_shared(cluster: Cluster) -> None:
-    pod_with_claim(cluster)
+    reader(cluster)
     claim = json.loads(cluster.kubectl("get", "pvc", POD, "--output=json"))
     assert (claim["status"]["phase"], claim["status"]["accessModes"]) == ("Bound", ["ReadWriteMany"])
 
 
 def test_pod_reaches_the_cluster_and_nothing_outside(cluster: Cluster) -> None:
-    pid = main_process(pod_with_claim(cluster), "main")
+    pid = main_process(reader(cluster), "main")
     with socket.create_server((host_address(), 0)) as server:
         outside = server.getsockname()
         socket.create_connection(outside, timeout=3).close()
@@ -164,7 +80,7 @@ def test_pod_reaches_the_cluster_and_nothing_outside(cluster: Cluster) -> None:
 
 
 def test_killed_kubelet_is_started_again_and_objects_survive(cluster: Cluster) -> None:
-    pod = pod_with_claim(cluster)
+    pod = reader(cluster)
     before = pids(cluster)
     kill(before["kubelet"])
     up()
@@ -186,7 +102,7 @@ def test_up_in_another_checkout_writes_a_kubeconfig_there(cluster: Cluster, tmp_
 
 @pytest.mark.long
 def test_down_leaves_nothing_and_up_starts_an_empty_cluster(cluster: Cluster) -> None:
-    pod_with_claim(cluster)
+    reader(cluster)
     down()
     assert traces(cluster) == []
     assert cluster.leftovers() == []
@@ -196,16 +112,16 @@ def test_down_leaves_nothing_and_up_starts_an_empty_cluster(cluster: Cluster) ->
 
 @pytest.mark.long
 def test_cluster_killed_as_a_whole_is_replaced(cluster: Cluster) -> None:
-    pod = pod_with_claim(cluster)
+    pod = reader(cluster)
     kill(*pids(cluster).values())
     assert "stopped or crashed" in up()
     assert all(cluster.running().values())
-    assert pod_with_claim(cluster)["metadata"]["uid"] != pod["metadata"]["uid"]
+    assert reader(cluster)["metadata"]["uid"] != pod["metadata"]["uid"]
 
 
 @pytest.mark.long
 def test_cluster_killed_as_a_whole_is_taken_down(cluster: Cluster) -> None:
-    pod_with_claim(cluster)
+    reader(cluster)
     kill(*pids(cluster).values())
     down()
     assert traces(cluster) == []
@@ -224,3 +140,15 @@ def test_cluster_of_another_layout_is_replaced(place: Cluster) -> None:
         assert foreign.wait(timeout=1) != 0
     assert all(place.running().values())
     assert json.loads((place.folder / "site.json").read_text())["layout"] == 1
+
+
+def test_kubelet_is_started_again_when_its_file_has_changed(cluster: Cluster) -> None:
+    before = pids(cluster)
+    pod = reader(cluster)
+    # As when another version of this project started it: the record says what the kubelet has read.
+    record = cluster.folder / "processes" / "kubelet.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "config": "of another version"}))
+    up()
+    after = pids(cluster)
+    assert [name for name in after if after[name] != before[name]] == ["kubelet"]
+    assert reader(cluster)["metadata"]["uid"] == pod["metadata"]["uid"]

@@ -4,7 +4,7 @@ All state that kopf could keep on objects is off: no finalizers, no annotations,
 decided by the reconcilers from the objects as they are.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import kopf
@@ -33,6 +33,21 @@ _OWNERS = {
     Label.TRAINING_JOB: TRAINING_JOB,
     Label.BENCHMARK_RUN: BENCHMARK_RUN,
 }
+
+
+class NoDiffs(kopf.DiffBaseStorage):
+    """Keeps kopf from copying and comparing every object that it hears of: no handler of ours asks for differences."""
+
+    def build(self, *, body: kopf.Body, extra_fields: Iterable[Any] | None = None) -> kopf.BodyEssence:  # noqa: ARG002
+        """Return nothing to compare."""
+        return kopf.BodyEssence({})
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:  # noqa: ARG002
+        """Return that nothing is stored."""
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        """Store nothing."""
 
 
 def owner_of(labels: Mapping[str, str], namespace: str) -> Key | None:
@@ -87,6 +102,7 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.watching.connect_timeout = 10
     settings.networking.request_timeout = 30
     settings.process.ultimate_exiting_timeout = 25
+    settings.persistence.diffbase_storage = NoDiffs()
     settings.persistence.finalizer = f"{GROUP}/unused"
     for kind in CHILD_KINDS:
         group, _, version = kind.api_version.rpartition("/")

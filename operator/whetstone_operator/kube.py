@@ -20,6 +20,7 @@ from whetstone_operator.metrics import KUBE_REQUESTS
 Object = dict[str, Any]
 _PAGE = 500
 _TIMEOUT_SECONDS = 30
+_PROXIES = {"https_proxy", "all_proxy"}
 
 
 class KubeError(Exception):
@@ -98,6 +99,9 @@ class KubeAio:
     async def connect(cls) -> Self:
         """Return a client for the cluster that the pod runs in, else for the current context of KUBECONFIG."""
         configuration = client.Configuration()
+        if not _PROXIES & {name.lower() for name in os.environ}:
+            # With it, aiohttp looks for ~/.netrc before every request, in a thread.
+            configuration.client_session_kwargs = {"trust_env": False}
         if "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ:
             config.load_incluster_config(client_configuration=configuration)
         else:

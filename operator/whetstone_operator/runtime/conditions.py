@@ -57,6 +57,10 @@ class Conditions:
         item = self.get(condition)
         return item is not None and item["status"] == TRUE
 
+    def is_new(self, condition: ConditionType | str) -> bool:
+        """Return whether a condition was not stored before."""
+        return str(condition) not in self._before
+
     def to_list(self) -> list[dict[str, Any]]:
         """Return all conditions in the order of the vocabulary, so that equal sets compare equal."""
         order = {str(name): index for index, name in enumerate(ConditionType)}

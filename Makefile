@@ -5,7 +5,7 @@ DEV := PYTHONPATH=dev:operator:server:trainer:agent $(PYTHON) -m whetstone_dev
 PYTEST := $(PYTHON) -m pytest
 STAMP := .venv/.whetstone-stamp
 .DEFAULT_GOAL := help
-.PHONY: help venv generate verify lint test test-unit test-integration test-trainer test-cluster test-long demo cluster cluster-down cluster-status images clean
+.PHONY: help venv generate verify lint test test-unit test-integration test-trainer test-cluster test-long demo cluster cluster-down cluster-status images clean bench
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -42,6 +42,10 @@ test-long: $(STAMP) ## Everything slow: the whole demo, restarts, deletions
 	@$(DEV) images
 	$(PYTEST) tests/cluster -q -m long
 	@$(DEV) demo
+
+bench: $(STAMP) ## Measure what Whetstone adds: publish to effect, guard, many servers (10 minutes; ARGS="publish guard")
+	@$(DEV) build-tools
+	@PYTHONPATH=bench:tests:dev:operator:server $(PYTHON) -m whetstone_bench $(ARGS)
 
 generate: $(STAMP) ## Rewrite everything that is generated (CRDs, conditions page)
 	@$(DEV) generate

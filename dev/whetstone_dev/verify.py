@@ -14,7 +14,7 @@ from whetstone_dev.gobuild import HELM, build
 from whetstone_dev.places import CHECKOUT
 
 _BIN = Path(sys.executable).parent
-_SOURCES = ("operator", "server", "trainer", "agent", "dev", "tests")
+_SOURCES = ("operator", "server", "trainer", "agent", "dev", "tests", "bench")
 _GENERATORS = ("whetstone_api.crdgen", "whetstone_api.conditions_page")
 _CHARTS = CHECKOUT / "charts"
 

@@ -40,6 +40,9 @@ def test_server_gets_its_children_and_serves(world: World, operator: OperatorPro
     assert world.condition(KIND, "server", "Reconciling") is None
     assert world.get("Service", "server")["spec"]["ports"][0]["targetPort"] == 8000
     world.wait_events("EngineStarting", "Serving")
+    told = world.api.list("Event", namespace=world.namespace)
+    ours = {event["reason"] for event in told if event.get("reportingController") == "whetstone.dev/operator"}
+    assert ours == {"EngineStarting", "Serving"}, "what is no change is not told"
 
 
 def test_missing_claim_is_named_and_waited_for(world: World, operator: OperatorProcess) -> None:

@@ -1,0 +1,56 @@
+"""`make bench`: measure, write `build/bench/serving.json`, print the table, fill `docs/performance.md` when asked."""
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from whetstone_dev.places import CHECKOUT
+
+from whetstone_bench import figures, guard_cost, scale, serving
+from whetstone_bench.stage import Stage
+
+OUTPUT = CHECKOUT / "build" / "bench" / "serving.json"
+PAGE = CHECKOUT / "docs" / "performance.md"
+
+
+def _publish(stage: Stage) -> list[figures.Figure]:
+    return [
+        figure for replicas in (1, 2, 4) for figure in serving.publish_to_effective(stage, replicas=replicas, samples=8)
+    ]
+
+
+def _replace(stage: Stage) -> list[figures.Figure]:
+    return [serving.replacement(stage, adapters=number, samples=5) for number in (1, 16)]
+
+
+PARTS: dict[str, Callable[[Stage], list[figures.Figure]]] = {
+    "publish": _publish,
+    "replace": _replace,
+    "guard": lambda stage: guard_cost.guard_cost(stage.folder / "guard", rounds=6, seconds=4),
+    "pods": lambda stage: scale.many_pods(stage, pods=64, adapters=32),
+    "fleet": lambda stage: scale.fleet(stage, servers=200),
+}
+
+
+def main() -> None:
+    """Run the parts that the arguments name; all by default."""
+    parser = argparse.ArgumentParser(prog="whetstone_bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help=f"any of {', '.join(PARTS)}; default: all")
+    parser.add_argument("--page", action="store_true", help="write the figures into docs/performance.md")
+    options = parser.parse_args()
+    described = figures.machine()
+    found: list[figures.Figure] = []
+    with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder, Stage(Path(folder)) as stage:
+        for part in options.parts or PARTS:
+            print(f"[whetstone] measuring {part} ...", flush=True)
+            found += PARTS[part](stage)
+    figures.write_json(OUTPUT, described, found)
+    figures.show(described, found)
+    print(f"[whetstone] the same in {OUTPUT.relative_to(CHECKOUT)}")
+    if options.page:
+        figures.fill_page(PAGE, described, found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""A real API server, the real operator, and namespaces to measure in."""
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+from integration.api import Api
+from integration.conftest import CRDS, is_established
+from integration.operator_process import USER, OperatorProcess, account_kubeconfig, install_rights
+from integration.world import World
+from support.waiting import eventually
+from whetstone_dev.controlplane import ControlPlane
+
+
+class Stage:
+    """A control plane with Whetstone's kinds and rights.
+
+    Args:
+        folder: Its files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._plane = ControlPlane(folder / "control-plane", audited=[USER])
+
+    def __enter__(self) -> "Stage":
+        self._plane.start()
+        self.api = Api(self._plane.server, self._plane.pki.folder)
+        collection = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        for path in sorted(CRDS.glob("*.yaml")):
+            definition = yaml.safe_load(path.read_text())
+            self.api.raw("POST", collection, definition)
+            name = definition["metadata"]["name"]
+            eventually(lambda name=name: is_established(self.api.raw("GET", f"{collection}/{name}")), what=name)
+        install_rights(self._plane, self.api)
+        self._kubeconfig = account_kubeconfig(self._plane, self.api, self.folder)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.api.close()
+        self._plane.stop()
+
+    def requests(self) -> list[str]:
+        """Return all requests of operators so far, as verb and resource, from the API server's audit log."""
+        entries = [json.loads(line) for line in self._plane.audit_log.read_text().splitlines()]
+        return [f"{entry['verb']} {entry.get('objectRef', {}).get('resource', '')}" for entry in entries]
+
+    @contextmanager
+    def world(self) -> Iterator[World]:
+        """Give a namespace with claims, deleted afterwards."""
+        name = f"bench-{uuid.uuid4().hex[:8]}"
+        self.api.raw("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        world = World(self.api, name)
+        world.claims()
+        yield world
+        self.api.raw("DELETE", f"/api/v1/namespaces/{name}")
+
+    @contextmanager
+    def operator(self, world: World) -> Iterator[OperatorProcess]:
+        """Give the running operator."""
+        log = self.folder / f"operator-{world.namespace}.log"
+        process = OperatorProcess(kubeconfig=self._kubeconfig, namespace=world.namespace, log=log)
+        process.start()
+        try:
+            yield process
+        finally:
+            process.stop()
+
+
+def resident_mebibytes(pid: int) -> float:
+    """Return the resident memory of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    kibibytes = next(line for line in lines if line.startswith("VmRSS:")).split()[1]
+    return round(int(kibibytes) / 1024, 1)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def pause(seconds: float) -> None:
+    """Let time pass: a rate at rest has no event to wait for."""
+    time.sleep(seconds)

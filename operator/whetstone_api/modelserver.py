@@ -18,16 +18,42 @@ from whetstone_api.schema import (
     VolumeName,
     condition_column,
 )
-from whetstone_api.source import PinnedSource, SecretRef, Source
+from whetstone_api.source import PinnedSource, SecretRef
+
+
+class ModelCache(ApiModel):
+    """Where fetched models stay when pods go."""
+
+    claim_name: Annotated[str, Field(min_length=1, max_length=253)]
+    """Persistent volume claim that holds them; servers and pods may share it."""
 
 
 class ModelSpec(ApiModel):
     """The base model."""
 
-    source: Source
+    source: PinnedSource
     """Where the model's folder lies (`config.json`, safetensors, tokenizer)."""
     served_name: ServedName
     """The name that clients use for the base model."""
+    cache: ModelCache | None = None
+    """Keeps what was fetched; without it, every new pod fetches the model again."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="!self.source.uri.matches('^(s3|https)://') || has(self.source.digest)",
+            message=(
+                "source.digest is needed with s3:// and https://; `whetstone digest FOLDER` prints the digest of a"
+                " model's folder"
+            ),
+        ),
+        Rule(
+            rule="!self.source.uri.startsWith('pvc://') || !has(self.source.digest)",
+            message="source.digest of a model has no use with pvc://; leave it out",
+        ),
+        Rule(
+            rule="!self.source.uri.startsWith('pvc://') || !has(self.cache)",
+            message="cache has no use with pvc://, which is read where it lies; leave it out",
+        ),
+    )
 
 
 class Dtype(StrEnum):

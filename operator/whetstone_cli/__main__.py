@@ -5,24 +5,28 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from whetstone_api.adapter_artifact import CONFIG_FILE
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.folders import adapter_digest
+from whetstone_artifacts.sources.fetch import model_digest
 
 EXIT_INVALID = 1
 EXIT_USAGE = 2
 
 
 def digest(folder: Path) -> int:
-    """Print the content digest of an adapter's folder, as `spec.adapters[].source.digest` wants it.
+    """Print the content digest of an adapter's or model's folder, as `source.digest` wants it.
 
     Args:
-        folder: Folder with `adapter_config.json` and `adapter_model.safetensors`.
+        folder: Folder with `adapter_config.json` and `adapter_model.safetensors`, or a base model's with
+            `config.json` and `*.safetensors`.
 
     Returns:
-        The exit code: 1 when the folder is no adapter.
+        The exit code: 1 when the folder is neither.
     """
+    is_model = (folder / "config.json").is_file() and not (folder / CONFIG_FILE).exists()
     try:
-        print(adapter_digest(folder))
+        print(model_digest(folder) if is_model else adapter_digest(folder))
     except ArtifactError as error:
         sys.stderr.write(f"whetstone: {error.message}\n")
         return EXIT_INVALID
@@ -69,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="whetstone", description="Tools for users of Whetstone.")
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("digest", help="print the content digest of an adapter's folder")
+    one = commands.add_parser("digest", help="print the content digest of an adapter's or model's folder")
     one.add_argument("folder", type=Path)
     many = commands.add_parser("validate", help="check manifests before they are applied")
     many.add_argument("files", type=Path, nargs="+", metavar="file")

@@ -1,9 +1,10 @@
-"""The commands of the server's image: `install-guard FOLDER`, `sidecar` and `drain --seconds N`."""
+"""The commands of the server's image: `install-guard`, `fetch-model`, `sidecar` and `drain`; `--help` says more."""
 
 import argparse
 import asyncio
 import logging
 import signal
+import sys
 from pathlib import Path
 
 import aiohttp
@@ -12,6 +13,7 @@ from whetstone_api.pod_state import SIDECAR_PORT
 from whetstone_artifacts.reporting import Reporter
 
 from whetstone_server.engine import Engine, EngineRefusedError, EngineUnreachableError
+from whetstone_server.fetch_model import fetch_base_model
 from whetstone_server.install import install_guard
 from whetstone_server.settings import Settings, read_settings
 from whetstone_server.sidecar import Sidecar
@@ -63,6 +65,11 @@ def main(arguments: list[str] | None = None) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     install = commands.add_parser("install-guard", help="copy the guard into a folder for the engine's PYTHONPATH")
     install.add_argument("target", type=Path)
+    fetch = commands.add_parser("fetch-model", help="fetch a base model into a volume, unless it is there")
+    fetch.add_argument("--uri", required=True)
+    fetch.add_argument("--root", type=Path, required=True)
+    fetch.add_argument("--digest")
+    fetch.add_argument("--secret", type=Path)
     commands.add_parser("sidecar", help="keep the engine of this pod at its desired state")
     leave = commands.add_parser("drain", help="send clients to other pods before this one ends (a preStop hook)")
     leave.add_argument("--seconds", type=float, required=True, help="how long to hold the end up")
@@ -70,6 +77,8 @@ def main(arguments: list[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if parsed.command == "install-guard":
         install_guard(parsed.target)
+    elif parsed.command == "fetch-model":
+        sys.exit(fetch_base_model(parsed.uri, parsed.root, digest=parsed.digest, secret=parsed.secret))
     elif parsed.command == "drain":
         asyncio.run(drain(read_settings(), seconds=parsed.seconds))
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from integration.api import Object
 from integration.operator_process import OperatorProcess
-from integration.world import DIGEST, World
+from integration.world import DIGEST, TIME, World
 from support.adapters import make_adapter
 from support.place_servers import COMMIT, Served, hub_server
 from support.waiting import eventually
@@ -124,3 +124,64 @@ def test_operator_asks_no_hub_of_a_users_choice(world: World, operator: Operator
     source = adapter(AT_COMMIT, secretRef={"name": "keys"})
     world.api.merge(KIND, "server", {"spec": {"adapters": [source]}}, namespace=world.namespace)
     eventually(lambda: desired(world), what="the adapter in the desired state")
+
+
+def model(uri: str, **source: object) -> Object:
+    return {"source": {"uri": uri, **source}, "servedName": "base"}
+
+
+def engine_pod(world: World) -> Object:
+    return eventually(world.engine_pods, what="an engine pod")[0]
+
+
+def fetch_container(pod: Object) -> Object:
+    return next(one for one in pod["spec"]["initContainers"] if one["name"] == "fetch-model")
+
+
+def test_model_of_a_branch_is_fetched_at_its_commit(world: World, operator: OperatorProcess, hub: Served) -> None:
+    world.serve(model=model(BRANCH))
+    pod = engine_pod(world)
+    assert f"--uri={AT_COMMIT}" in fetch_container(pod)["args"]
+    sources = eventually(lambda: world.get(KIND, "server")["status"].get("sources"), what="the commit in status")
+    assert sources == [{"uri": BRANCH, "resolved": AT_COMMIT}]
+    state = json.loads(world.get("ConfigMap", "server-desired")["data"]["desired.json"])
+    engine = next(one for one in pod["spec"]["containers"] if one["name"] == "engine")
+    assert state["modelPath"] == engine["args"][0]
+    world.start_engines()
+
+
+def test_fetching_and_its_failure_are_told(world: World, operator: OperatorProcess) -> None:
+    world.serve(model=model(AT_COMMIT))
+    pod = engine_pod(world)
+    status: Object = {"name": "fetch-model", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+    running = {**status, "state": {"running": {"startedAt": TIME}}}
+    world.set_pod_status(pod, {"phase": "Pending", "startTime": TIME, "initContainerStatuses": [running]})
+    told = world.wait_reason(KIND, "server", "FetchingModel")
+    assert AT_COMMIT in told["message"]
+    report = {"outcome": "Retry", "reason": "DiskFull", "message": f"spec.model.source.uri {AT_COMMIT}: no room"}
+    ended = {"exitCode": 1, "message": json.dumps(report), "startedAt": TIME, "finishedAt": TIME}
+    failed = {**status, "state": {"terminated": {**ended, "containerID": "", "reason": "Error"}}}
+    world.set_pod_status(pod, {"initContainerStatuses": [failed]})
+    told = world.wait_reason(KIND, "server", "DiskFull")
+    assert told["message"].startswith(f"spec.model.source.uri {AT_COMMIT}: no room")
+    assert world.condition(KIND, "server", "Stalled") is not None
+
+
+def test_secret_and_cache_of_the_model_are_waited_for(world: World, operator: OperatorProcess) -> None:
+    far = {**model("s3://bucket/base", digest=DIGEST, secretRef={"name": "keys"}), "cache": {"claimName": "cache"}}
+    world.serve(model=far)
+    told = world.wait_reason(KIND, "server", "ClaimNotFound")
+    assert told["message"].startswith("spec.model.cache.claimName: claim cache does not exist")
+    world.claims("cache")
+    told = world.wait_reason(KIND, "server", "SecretNotFound")
+    assert told["message"].startswith("spec.model.source.secretRef: Secret keys does not exist")
+    secret(world, "keys", AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b")
+    assert fetch_container(engine_pod(world))["args"][-1] == "--secret=/etc/whetstone/secrets/keys"
+
+
+def test_training_on_a_fetched_model_is_refused_with_the_fix(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.serve(model=model(AT_COMMIT))
+    world.train(baseModel={"modelServerRef": {"name": "server"}})
+    refused = world.wait_reason("LoRATrainingJob", "train", "InvalidSpec")
+    assert "spec.baseModel.source.uri" in refused["message"]

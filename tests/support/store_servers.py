@@ -69,10 +69,7 @@ class OciRegistry:
         registry.auth.set_basic_auth(**LOGIN)
         files = [f"{path}:application/octet-stream" for path in sorted(folder.iterdir())]
         target = f"{self.address}/{repository}"
-        titles = {str(path): {"org.opencontainers.image.title": path.name} for path in folder.iterdir()}
-        notes = folder.parent / f".{folder.name}.annotations.json"
-        notes.write_text(json.dumps(titles))
-        answer = registry.push(f"{target}:v1", files=files, disable_path_validation=True, annotation_file=str(notes))
+        answer = registry.push(f"{target}:v1", files=files, disable_path_validation=True)
         return f"oci://{target}@{answer.headers['Docker-Content-Digest']}"
 
 

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
+from whetstone_api.reports import TerminationReport
 from whetstone_api.vocabulary import Reason
 
+from whetstone_operator.resources.source_volumes import FETCH_CONTAINER
 from whetstone_operator.runtime.clock import from_rfc3339
 
 IMAGE_PROBLEMS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
@@ -63,9 +66,17 @@ def find_problem(pods: Sequence[Mapping[str, Any]]) -> PodProblem | None:
 
 
 def started_at(pods: Sequence[Mapping[str, Any]]) -> datetime | None:
-    """Return when the oldest pod started."""
-    times = [pod.get("status", {}).get("startTime") for pod in pods]
+    """Return when the oldest pod started; one that fetched its model first, when it had it."""
+    times = [_fetched_at(pod) or pod.get("status", {}).get("startTime") for pod in pods]
     return min((from_rfc3339(time) for time in times if time), default=None)
+
+
+def _fetched_at(pod: Mapping[str, Any]) -> str | None:
+    for container in pod.get("status", {}).get("initContainerStatuses") or []:
+        if container["name"] == FETCH_CONTAINER:
+            ended = (container.get("state") or {}).get("terminated") or {}
+            return ended.get("finishedAt")
+    return None
 
 
 def _problem(pod: Mapping[str, Any]) -> PodProblem | None:
@@ -82,8 +93,37 @@ def _problem(pod: Mapping[str, Any]) -> PodProblem | None:
     return None
 
 
+def fetching_pod(pods: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the name of a pod that is fetching its base model now."""
+    for pod in pods:
+        for container in pod.get("status", {}).get("initContainerStatuses") or []:
+            if container["name"] == FETCH_CONTAINER and container.get("state", {}).get("running"):
+                return str(pod["metadata"]["name"])
+    return None
+
+
+def _fetch_problem(pod: str, container: Mapping[str, Any]) -> PodProblem | None:
+    """Return why a base model could not be fetched, in the words of the container that tried."""
+    ended = (container.get("state") or {}).get("terminated") or (container.get("lastState") or {}).get("terminated")
+    if not ended or not ended.get("exitCode"):
+        return None
+    try:
+        report = TerminationReport.model_validate_json(ended.get("message") or "")
+    except ValidationError:
+        return None
+    reason = Reason(report.reason) if report.reason in Reason else Reason.POD_FAILED
+    message = f"{report.message} (pod {pod} tries again by itself)"
+    stalled = reason is not Reason.SOURCE_UNREACHABLE
+    return PodProblem(pod=pod, container=FETCH_CONTAINER, reason=reason, message=message, stalled=stalled)
+
+
 def _container_problem(pod: str, container: Mapping[str, Any]) -> PodProblem | None:
     name = str(container["name"])
+    if name == FETCH_CONTAINER:
+        if container.get("state", {}).get("running"):
+            return None
+        if (problem := _fetch_problem(pod, container)) is not None:
+            return problem
     waiting = container.get("state", {}).get("waiting") or {}
     cause, words = waiting.get("reason", ""), waiting.get("message", "")
     if cause in IMAGE_PROBLEMS:

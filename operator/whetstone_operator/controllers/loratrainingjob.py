@@ -187,7 +187,15 @@ async def _resolve_base(work: Training) -> Source:
             f"spec.lora.rank: {rank} is above spec.adapterCapacity.maxRank ({limit}) of ModelServer {name}; raise "
             "maxRank there, or create the job with a lower rank",
         )
-    return server.spec.model.source
+    source = server.spec.model.source.in_claim
+    if source is None:
+        raise Stalled(
+            Reason.INVALID_SPEC,
+            f"spec.baseModel.modelServerRef.name: ModelServer {name} fetches its model from "
+            f"{server.spec.model.source.uri}; a training job reads claims only: put the same model into one and name "
+            "it in spec.baseModel.source.uri of a new job",
+        )
+    return source
 
 
 def _claim_fields(job: LoRATrainingJob, base: Source) -> dict[str, str]:

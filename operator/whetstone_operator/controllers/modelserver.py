@@ -19,10 +19,11 @@ from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
 from whetstone_operator.controllers.alias_routes import AliasRoutes, route_aliases, wanted_adapters
 from whetstone_operator.controllers.aliases import Move, Version, decide_fixed, decide_promotion, gather_evidence
 from whetstone_operator.controllers.serving import forget_metrics, report_metrics, settle_readiness
-from whetstone_operator.controllers.source_pins import Pin, Pins
+from whetstone_operator.controllers.source_pins import Pin, Pins, pin_model
 from whetstone_operator.kinds import BENCHMARK_RUN, CLAIM, CONFIG_MAP, POD, SECRET, TRAINING_JOB, Key
 from whetstone_operator.metrics import ALIAS_MOVES
 from whetstone_operator.resources import modelserver as build
+from whetstone_operator.resources.source_volumes import model_path
 from whetstone_operator.runtime.clock import to_rfc3339
 from whetstone_operator.runtime.events import NORMAL
 from whetstone_operator.runtime.outcome import Waiting
@@ -82,6 +83,10 @@ class ServerReconcile:
         if secret is None:
             secret = await self._kube.create(build.build_token(self.server, secrets.token_hex(TOKEN_BYTES)))
         self.token = build.read_token(secret)
+
+    async def resolve_model(self, work: Work[ModelServer]) -> None:
+        """Pin the base model; from here on the spec names it by its commit."""
+        self.server = await pin_model(work, self.server, self.pins)
 
     async def resolve_adapters(self, work: Work[ModelServer]) -> None:
         """Find the version of each adapter. One that has none yet never holds the server back."""
@@ -227,7 +232,7 @@ class ServerReconcile:
             server=self.server.metadata.name,
             revision=self.held.revision if self.held else 0,
             base_name=spec.model.served_name,
-            model_path=spec.model.source.mount_path,
+            model_path=model_path(self.server),
             max_rank=spec.adapter_capacity.max_rank,
             dtype=build.DTYPE_FLAGS[spec.engine.dtype],
             adapters=wanted_adapters(self.adapters, held=self.held.adapters if self.held else [], routes=routes),
@@ -282,6 +287,7 @@ async def reconcile(context: Context, key: Key) -> Result:
             scene.read_ahead,
             scene.check_claims,
             scene.ensure_token,
+            scene.resolve_model,
             scene.resolve_adapters,
             scene.publish_desired,
             # Before the children are applied: running pods should not wait for it.

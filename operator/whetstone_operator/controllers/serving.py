@@ -8,7 +8,7 @@ from whetstone_api.vocabulary import ConditionType, Reason
 
 from whetstone_operator.controllers.adapters import ResolvedAdapter
 from whetstone_operator.controllers.engine_failure import advise
-from whetstone_operator.controllers.engine_pods import PodProblem, find_problem, is_ready, started_at
+from whetstone_operator.controllers.engine_pods import PodProblem, fetching_pod, find_problem, is_ready, started_at
 from whetstone_operator.controllers.rollout import restart_causes
 from whetstone_operator.kinds import Key
 from whetstone_operator.metrics import ADAPTER_EFFECTIVE, ADAPTER_LOADED, PUBLISH_TO_EFFECTIVE, SERVER_READY
@@ -54,6 +54,9 @@ async def settle_readiness(
     problem = find_problem(pods)
     if problem is not None:
         await _raise_problem(work, problem)
+    if (pod := fetching_pod(pods)) is not None:
+        message = f"{ready} of {wanted} replicas ready; pod {pod} fetches {work.resource.spec.model.source.uri}"
+        raise Waiting(Reason.FETCHING_MODEL, message, POLL_SECONDS)
     _check_startup(work, pods)
     causes = restart_causes(pods, deployment["spec"]["template"])
     if causes or ready >= wanted:

@@ -13,6 +13,7 @@ from whetstone_artifacts.sources.credentials import Credentials, missing_key
 from whetstone_artifacts.sources.stores import resolve_revision
 
 from whetstone_operator.kinds import SECRET
+from whetstone_operator.runtime.outcome import Stalled, Waiting
 from whetstone_operator.runtime.reconcile import Work
 
 LOOK_AGAIN_SECONDS = 30.0
@@ -95,6 +96,32 @@ class Pins:
         except ArtifactError as error:
             return Pin(reason=error.reason, message=f"{field}.{error.message}"[:1000], after_seconds=LOOK_AGAIN_SECONDS)
         return Pin(uri=uri)
+
+
+async def pin_model(work: Work[ModelServer], server: ModelServer, pins: Pins) -> ModelServer:
+    """Return the server with its base model pinned.
+
+    Args:
+        work: The server's reconcile.
+        server: The server as its spec says.
+        pins: Resolves branches and tags.
+
+    Raises:
+        Waiting: The hub does not know or answer, or a Secret is missing.
+        Stalled: Only a change of the spec helps.
+    """
+    field, source = "spec.model.source", server.spec.model.source
+    pin = await pins.resolve(work, source, field=field)
+    if pin.reason is None and source.secret_ref is not None:
+        # A pod without the Secret would hang without a word.
+        found = await find_secret(work, source, field=field)
+        pin = found if isinstance(found, Pin) else pin
+    if pin.reason is not None and pin.after_seconds is None:
+        raise Stalled(pin.reason, pin.message)
+    if pin.reason is not None:
+        raise Waiting(pin.reason, pin.message, pin.after_seconds)
+    model = server.spec.model.model_copy(update={"source": source.model_copy(update={"uri": pin.uri})})
+    return server.model_copy(update={"spec": server.spec.model_copy(update={"model": model})})
 
 
 async def find_secret(work: Work[ModelServer], source: PinnedSource, *, field: str) -> dict[str, str] | Pin:

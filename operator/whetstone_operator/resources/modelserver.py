@@ -171,7 +171,16 @@ def rollout_steps(server: ModelServer) -> dict[str, int]:
 
 def claims(server: ModelServer) -> dict[str, str]:
     """Return the claims that the pod mounts, each with the field that names it."""
-    found = {server.spec.model.source.claim: "spec.model.source.uri"}
+    found = _mounted_claims(server)
+    if server.spec.model.cache is not None:
+        found.setdefault(server.spec.model.cache.claim_name, "spec.model.cache.claimName")
+    return found
+
+
+def _mounted_claims(server: ModelServer) -> dict[str, str]:
+    """Return the claims that the sidecar finds under `CLAIMS_ROOT`."""
+    model = server.spec.model.source.in_claim
+    found = {} if model is None else {model.claim: "spec.model.source.uri"}
     for store in server.spec.adapter_stores or []:
         if store.claim_name is not None:
             found.setdefault(store.claim_name, f"spec.adapterStores[{store.name}].claimName")
@@ -185,13 +194,14 @@ def _pod(server: ModelServer, settings: Settings) -> dict[str, Any]:
         "securityContext": pod_security(),
         "terminationGracePeriodSeconds": lifetimes(server.spec).grace,
         **pull_secrets(settings),
-        "initContainers": [_guard_container(settings)],
+        "initContainers": [_guard_container(settings), *source_volumes.fetch_containers(server, settings)],
         "containers": [_engine_container(server, settings), _sidecar_container(server, settings)],
         "volumes": [
             *(claim_volume(claim) for claim in sorted(claims(server))),
             {"name": "token", "secret": {"secretName": token_name(server)}},
             {"name": "desired", "configMap": {"name": desired_name(server)}},
             *source_volumes.store_secrets(server),
+            *source_volumes.model_volumes(server),
             report_token_volume(),
             empty_volume("adapters"),
             empty_volume("guard-root"),
@@ -220,7 +230,7 @@ def engine_arguments(server: ModelServer) -> list[str]:
     """Return the arguments of `vllm serve`; the user's own come last."""
     spec = server.spec
     arguments = [
-        spec.model.source.mount_path,
+        source_volumes.model_path(server),
         f"--served-model-name={spec.model.served_name}",
         "--host=0.0.0.0",
         f"--port={ENGINE_PORT}",
@@ -259,7 +269,7 @@ def _engine_container(server: ModelServer, settings: Settings) -> dict[str, Any]
         "lifecycle": {"preStop": {"sleep": {"seconds": times.pre_stop}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
-            claim_mount(server.spec.model.source.claim, read_only=True),
+            source_volumes.model_mount(server, read_only=True),
             {"name": "adapters", "mountPath": ADAPTERS_FOLDER, "readOnly": True},
             {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
             {"name": "guard-root", "mountPath": GUARD_ROOT, "readOnly": True},
@@ -298,6 +308,13 @@ def drain_command(seconds: int) -> list[str]:
     return ["python3", "-m", "whetstone_server", "drain", f"--seconds={seconds}"]
 
 
+def _sidecar_claim_mounts(server: ModelServer) -> list[dict[str, Any]]:
+    mounts = [claim_mount(claim, read_only=True) for claim in sorted(_mounted_claims(server))]
+    if server.spec.model.source.in_claim is None:
+        mounts.append(source_volumes.model_mount(server, read_only=True))
+    return mounts
+
+
 def _sidecar_container(server: ModelServer, settings: Settings) -> dict[str, Any]:
     report_url = settings.report_url(
         plural=server.plural, namespace=server.metadata.namespace, name=server.metadata.name
@@ -334,7 +351,7 @@ def _sidecar_container(server: ModelServer, settings: Settings) -> dict[str, Any
         "lifecycle": {"preStop": {"exec": {"command": drain_command(lifetimes(server.spec).pre_stop)}}},
         "resources": {"requests": {"cpu": "20m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
         "volumeMounts": [
-            *(claim_mount(claim, read_only=True) for claim in sorted(claims(server))),
+            *_sidecar_claim_mounts(server),
             {"name": "adapters", "mountPath": ADAPTERS_FOLDER},
             {"name": "desired", "mountPath": DESIRED_FOLDER, "readOnly": True},
             {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},

@@ -1,10 +1,26 @@
 """Volumes of a server's pod for places outside the cluster. Pure."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from whetstone_api.modelserver import ModelServer
-from whetstone_api.vocabulary import SECRETS_ROOT
+from whetstone_api.vocabulary import MODELS_ROOT, SECRETS_ROOT
+from whetstone_artifacts.sources.fetch import model_folder
+
+from whetstone_operator.resources.pods import (
+    claim_mount,
+    claim_volume_name,
+    container_security,
+    empty_volume,
+    image_fields,
+)
+from whetstone_operator.settings import Settings
+
+FETCH_CONTAINER = "fetch-model"
+"""Name of the init container that fetches the base model."""
+_MODELS = "models"
+_TMP = "/tmp"  # noqa: S108 - an emptyDir of the pod
 
 
 def store_secrets(server: ModelServer) -> list[dict[str, Any]]:
@@ -25,6 +41,61 @@ def store_secret_mounts(server: ModelServer) -> list[dict[str, Any]]:
 def secret_mount(name: str) -> dict[str, Any]:
     """Return the mount of one Secret."""
     return {"name": _volume_name(name), "mountPath": f"{SECRETS_ROOT}/{name}", "readOnly": True}
+
+
+def model_path(server: ModelServer) -> str:
+    """Return where containers find the base model."""
+    source = server.spec.model.source
+    if source.in_claim is not None:
+        return source.in_claim.mount_path
+    return str(model_folder(Path(MODELS_ROOT), source.uri, source.digest))
+
+
+def model_volumes(server: ModelServer) -> list[dict[str, Any]]:
+    """Return the volumes for fetching the model, but for those of claims."""
+    model = server.spec.model
+    if model.source.in_claim is not None:
+        return []
+    volumes = [] if model.cache else [empty_volume(_MODELS)]
+    secret = model.source.secret_ref
+    if secret is not None and secret.name not in _store_names(server):
+        volumes.append({"name": _volume_name(secret.name), "secret": {"secretName": secret.name}})
+    return volumes
+
+
+def model_mount(server: ModelServer, *, read_only: bool) -> dict[str, Any]:
+    """Return the mount of the base model's volume."""
+    model = server.spec.model
+    if model.source.in_claim is not None:
+        return claim_mount(model.source.in_claim.claim, read_only=read_only)
+    name = claim_volume_name(model.cache.claim_name) if model.cache else _MODELS
+    return {"name": name, "mountPath": MODELS_ROOT, **({"readOnly": True} if read_only else {})}
+
+
+def fetch_containers(server: ModelServer, settings: Settings) -> list[dict[str, Any]]:
+    """Return the init container that fetches the base model; none where it lies in a claim."""
+    source = server.spec.model.source
+    if source.in_claim is not None:
+        return []
+    arguments = ["fetch-model", f"--uri={source.uri}", f"--root={MODELS_ROOT}"]
+    mounts = [model_mount(server, read_only=False), {"name": "sidecar-tmp", "mountPath": _TMP}]
+    if source.digest:
+        arguments.append(f"--digest={source.digest}")
+    if source.secret_ref:
+        arguments.append(f"--secret={SECRETS_ROOT}/{source.secret_ref.name}")
+        mounts.append(secret_mount(source.secret_ref.name))
+    return [
+        {
+            "name": FETCH_CONTAINER,
+            **image_fields(settings, settings.server_image),
+            "args": arguments,
+            "env": [{"name": "HOME", "value": _TMP}],
+            "securityContext": container_security(),
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+            "volumeMounts": mounts,
+        }
+    ]
 
 
 def _volume_name(name: str) -> str:

@@ -23,6 +23,11 @@ STATUS = {
         }
     ],
 }
+FAR_MODEL = {
+    "source": {"uri": "s3://models/base", "digest": DIGEST, "secretRef": {"name": "keys"}},
+    "servedName": "base",
+    "cache": {"claimName": "cache"},
+}
 INTERVAL = {"low": "-0.1", "high": "0.2", "confidence": "0.95"}
 
 
@@ -52,6 +57,7 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
     alias: Object = {"promotion": promotion} if promoted else {"targets": [{"adapter": "b", "weight": 1}]}
     spec = {
         "model": {"source": {"uri": "pvc://models/base"}, "servedName": "base"},
+        **({"model": FAR_MODEL} if far else {}),
         "engine": {"image": "vllm:1", "dtype": "Auto", "maxModelLength": 1024, "extraArgs": ["--enforce-eager"]},
         "replicas": 1,
         "resources": RESOURCES,

@@ -155,6 +155,33 @@ RULES: tuple[RuleRow, ...] = (
         reject=({"spec.adapters.0.source.digest": MISSING},),
     ),
     RuleRow(
+        node="ModelServer.spec.model.source",
+        message="secretRef has no use with pvc://",
+        accept=({"spec.model.source": {"uri": "hf://o/r@main", "secretRef": {"name": "s"}}},),
+        reject=({"spec.model.source.secretRef": {"name": "s"}},),
+    ),
+    RuleRow(
+        node="ModelServer.spec.model",
+        message="source.digest is needed with s3:// and https://",
+        accept=(
+            {"spec.model.source": {"uri": "s3://bkt/k", "digest": DIGEST}},
+            {"spec.model.source": {"uri": "https://h/k", "digest": DIGEST}},
+        ),
+        reject=({"spec.model.source.uri": "s3://bkt/k"}, {"spec.model.source.uri": "https://h/k"}),
+    ),
+    RuleRow(
+        node="ModelServer.spec.model",
+        message="source.digest of a model has no use with pvc://",
+        accept=({"spec.model.source": {"uri": "hf://o/r@main", "digest": DIGEST}},),
+        reject=({"spec.model.source.digest": DIGEST},),
+    ),
+    RuleRow(
+        node="ModelServer.spec.model",
+        message="cache has no use with pvc://",
+        accept=({"spec.model.source.uri": "hf://o/r@main", "spec.model.cache": {"claimName": "c"}},),
+        reject=({"spec.model.cache": {"claimName": "c"}},),
+    ),
+    RuleRow(
         node="ModelServer.spec.adapters[].source",
         message="secretRef has no use with pvc://",
         accept=({"spec.adapters.0.source": {"uri": "s3://bkt/k", "digest": DIGEST, "secretRef": {"name": "s"}}},),

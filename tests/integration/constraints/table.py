@@ -95,6 +95,7 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     f"{LT}.spec.lora.targetModules[]": (1, 128),
     f"{LT}.spec.workspace.claimName": (1, 253),
     f"{MS}.spec.adapterStores[].claimName": (1, 253),
+    f"{MS}.spec.model.cache.claimName": (1, 253),
     f"{MS}.spec.aliases[].promotion.benchmarkSelector.matchLabels.*": (0, 63),
     f"{MS}.spec.engine.extraArgs[]": (0, 512),
     f"{MS}.spec.engine.image": (1, 512),
@@ -231,6 +232,13 @@ ANY_URI = Format(
         "file:///etc/passwd",
     ),
 )
+MODEL_URI = Format(
+    7,
+    512,
+    accept=tuple(uri for uri in ANY_URI.accept if not uri.startswith(("s3:", "https:"))),
+    reject=ANY_URI.reject,
+)
+"""Those of the others need a digest."""
 DECIMAL = Format(
     0,
     24,
@@ -294,7 +302,9 @@ FORMATS: Mapping[str, Format] = {
     f"{MS}.spec.aliases[].name": SERVED_NAME,
     f"{MS}.spec.aliases[].targets[].adapter": SERVED_NAME,
     f"{MS}.spec.model.servedName": SERVED_NAME,
-    f"{MS}.spec.model.source.uri": URI,
+    f"{MS}.spec.model.source.digest": CONTENT_DIGEST,
+    f"{MS}.spec.model.source.secretRef.name": SECRET_NAME,
+    f"{MS}.spec.model.source.uri": MODEL_URI,
     f"{MS}.spec.resources.limits.*": QUANTITY,
     f"{MS}.spec.resources.requests.*": QUANTITY,
 }

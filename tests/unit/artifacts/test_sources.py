@@ -33,8 +33,9 @@ PIECE = 256
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Adapters of the tests have hundreds of bytes; they too shall come in several pieces."""
+    """Adapters of the tests have hundreds of bytes; they too shall come in several pieces, in a known order."""
     monkeypatch.setattr(downloads, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(downloads, "WORKERS", 1)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +104,7 @@ def test_interrupted_download_goes_on_where_it_was(tmp_path: Path, web: Served, 
     served = web if place == "web" else hub
     digest = make_adapter(tmp_path / ("www/a" if place == "web" else "hub/team/tools"))
     remote = on_web(web, "a") if place == "web" else on_hub(hub)
-    served.breaks_after = 3
+    served.breaks_after = 2
     assert refused(remote, tmp_path / "t", digest).reason is Reason.SOURCE_UNREACHABLE
     got = list(dict.fromkeys(served.ranges(WEIGHTS_FILE)))[:-1]
     assert got
@@ -116,7 +117,7 @@ def test_interrupted_download_goes_on_where_it_was(tmp_path: Path, web: Served, 
 def test_partial_bytes_of_another_version_are_not_used(tmp_path: Path, web: Served) -> None:
     make_adapter(tmp_path / "www" / "a")
     remote = on_web(web, "a")
-    web.breaks_after = 3
+    web.breaks_after = 2
     refused(remote, tmp_path / "t", "sha256:" + "0" * 64)
     web.breaks_after = None
     digest = make_adapter(tmp_path / "www" / "a", config={"lora_alpha": 99}, tensors=None)

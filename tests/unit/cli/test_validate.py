@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import yaml
-from support.adapters import make_adapter
+from support.adapters import make_adapter, make_model
 from whetstone_artifacts.folders import adapter_digest
+from whetstone_artifacts.sources.fetch import model_digest
 from whetstone_cli.__main__ import EXIT_INVALID, EXIT_USAGE, main
 from whetstone_cli.manifests import check_object, check_text
 
@@ -91,3 +92,15 @@ def test_digest_is_what_the_server_computes(tmp_path: Path, capsys: pytest.Captu
 def test_digest_of_no_adapter_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["digest", str(tmp_path)]) == EXIT_INVALID
     assert f"{tmp_path} does not exist or is empty" in capsys.readouterr().err
+
+
+def test_digest_of_a_model_covers_what_is_fetched_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_model(tmp_path / "m")
+    assert main(["digest", str(tmp_path / "m")]) == 0
+    first = capsys.readouterr().out.strip()
+    (tmp_path / "m" / "pytorch_model.bin").write_bytes(b"pickle")
+    assert main(["digest", str(tmp_path / "m")]) == 0
+    assert capsys.readouterr().out.strip() == first == model_digest(tmp_path / "m")
+    (tmp_path / "m" / "tokenizer.json").write_text("[]")
+    assert main(["digest", str(tmp_path / "m")]) == 0
+    assert capsys.readouterr().out.strip() != first

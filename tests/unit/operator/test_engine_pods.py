@@ -1,8 +1,11 @@
 """What keeps an engine pod from becoming ready."""
 
+import json
 from typing import Any
 
-from whetstone_operator.controllers.engine_pods import find_problem, is_live
+from whetstone_operator.controllers.engine_pods import fetching_pod, find_problem, is_live, started_at
+
+TIME = "2026-01-01T01:00:00Z"
 
 
 def pod(name: str = "p", *, ready: bool = False, **status: Any) -> dict[str, Any]:
@@ -69,3 +72,34 @@ def test_going_and_ended_pods_do_not_count() -> None:
     assert not is_live(going)
     assert not is_live(pod(phase="Failed"))
     assert is_live(pod(phase="Running"))
+
+
+def fetching(*, state: dict[str, Any] | None = None, reason: str = "SourceForbidden", ended: bool = True) -> Any:
+    """Return a pod whose model is being fetched, after a failed try."""
+    message = json.dumps({"outcome": "Retry", "reason": reason, "message": "spec.model.source.uri x: no"})
+    last = {"terminated": {"exitCode": 1, "message": message, "finishedAt": TIME}} if ended else {}
+    status = {"name": "fetch-model", "restartCount": 1, "state": state or {}, "lastState": last}
+    return pod(initContainerStatuses=[status], startTime="2026-01-01T00:00:00Z")
+
+
+def test_failed_fetch_speaks_in_its_own_words() -> None:
+    waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
+    problem = find_problem([fetching(state=waiting)])
+    assert problem is not None
+    assert (problem.reason, problem.stalled, problem.crashed) == ("SourceForbidden", True, False)
+    assert problem.message.startswith("spec.model.source.uri x: no")
+    unreachable = find_problem([fetching(state=waiting, reason="SourceUnreachable")])
+    assert unreachable is not None
+    assert not unreachable.stalled
+
+
+def test_fetch_that_is_tried_again_is_no_problem_yet() -> None:
+    again = fetching(state={"running": {"startedAt": TIME}})
+    assert find_problem([again]) is None
+    assert fetching_pod([again]) == "p"
+    assert fetching_pod([pod()]) is None
+
+
+def test_fetching_does_not_count_as_starting() -> None:
+    done = fetching(state={"terminated": {"exitCode": 0, "finishedAt": "2026-01-01T05:00:00Z"}}, ended=False)
+    assert str(started_at([done])) == "2026-01-01 05:00:00+00:00"

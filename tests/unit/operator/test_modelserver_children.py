@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from unit.operator.objects import SETTINGS, model_server
+from unit.operator.objects import SETTINGS, digest, model_server
 from whetstone_operator.resources.lifetimes import KEEP_ALIVE_SECONDS, lifetimes
 from whetstone_operator.resources.modelserver import (
     build_deployment,
@@ -71,6 +71,64 @@ def test_secret_of_a_store_reaches_the_sidecar_alone() -> None:
     volume = next(one for one in pod["volumes"] if one.get("secret", {}).get("secretName") == "my.keys")
     assert volume["secret"]["optional"] is True
     assert not any("secret-" in one["name"] for one in pod_spec()["volumes"])
+
+
+FAR = {"uri": "hf://o/r@" + "0" * 40, "secretRef": {"name": "hub"}}
+
+
+def far_pod(*, cache: str | None = None, **spec: Any) -> dict[str, Any]:
+    """Return the pod of a server whose model is fetched."""
+    model = {"source": FAR, "servedName": "base", **({"cache": {"claimName": cache}} if cache else {})}
+    return pod_spec(model=model, **spec)
+
+
+def mounts(pod: dict[str, Any], name: str) -> dict[str, bool]:
+    """Return whether each mount of a container is read-only, by its place."""
+    return {one["mountPath"]: bool(one.get("readOnly")) for one in container(pod, name)["volumeMounts"]}
+
+
+def test_fetched_model_is_written_by_its_container_and_read_by_the_engine() -> None:
+    pod = far_pod()
+    arguments = container(pod, "fetch-model")["args"]
+    assert arguments[:3] == ["fetch-model", f"--uri={FAR['uri']}", "--root=/mnt/models"]
+    assert container(pod, "engine")["args"][0].startswith("/mnt/models/")
+    assert [mounts(pod, name)["/mnt/models"] for name in ("fetch-model", "engine", "sidecar")] == [False, True, True]
+    assert [one["name"] for one in pod_spec()["initContainers"]] == ["guard"]
+
+
+def test_secret_of_the_model_reaches_its_container_alone() -> None:
+    pod = far_pod()
+    place = "/etc/whetstone/secrets/hub"
+    assert f"--secret={place}" in container(pod, "fetch-model")["args"]
+    assert [name for name in ("fetch-model", "engine", "sidecar", "guard") if place in mounts(pod, name)] == [
+        "fetch-model"
+    ]
+
+
+def test_cache_is_a_claim_that_outlives_pods() -> None:
+    pod = far_pod(cache="cache")
+    volume = next(one for one in pod["volumes"] if one.get("persistentVolumeClaim"))
+    assert volume["persistentVolumeClaim"]["claimName"] == "cache"
+    assert volume["name"] in {one["name"] for one in container(pod, "fetch-model")["volumeMounts"]}
+    assert not any(one["name"] == "models" for one in pod["volumes"])
+
+
+def test_other_content_lies_in_another_folder() -> None:
+    def folder(**source: str) -> str:
+        return str(container(pod_spec(model={"source": source, "servedName": "b"}), "engine")["args"][0])
+
+    uri = "s3://bucket/m"
+    found = {folder(uri=uri, digest=digest("a")), folder(uri=uri, digest=digest("b")), folder(uri=str(FAR["uri"]))}
+    assert len(found) == 3
+
+
+def test_mounts_of_a_fetched_model_have_their_volumes() -> None:
+    stores = [{"name": "s", "secretRef": {"name": "hub"}}, {"name": "a", "claimName": "cache"}]
+    for pod in (far_pod(), far_pod(cache="cache"), far_pod(cache="cache", adapterStores=stores)):
+        volumes = [volume["name"] for volume in pod["volumes"]]
+        every = [*pod["initContainers"], *pod["containers"]]
+        assert len(volumes) == len(set(volumes))
+        assert {mount["name"] for item in every for mount in item["volumeMounts"]} == set(volumes)
 
 
 def test_startup_probe_lasts_as_long_as_the_spec_allows() -> None:

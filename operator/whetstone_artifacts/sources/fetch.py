@@ -110,20 +110,35 @@ def fetch_model(remote: Remote, root: Path, digest: str | None) -> Path:
             return target
         if target.exists():
             shutil.rmtree(target)
-        staging = target.with_name(f".{target.name}.fetching")
-        download(remote, remote.files(Content.MODEL), staging)
-        entries = _entries(staging)
-        found = _digest(entries)
+        files = remote.files(Content.MODEL)
+        staging, refused = (target.with_name(f".{target.name}.{suffix}") for suffix in ("fetching", "refused"))
+        # A container that is started again and again must not fetch what it has refused again and again.
+        known = _read_refusal(refused, files)
+        if known is None:
+            download(remote, files, staging)
+        entries = {} if known else _entries(staging)
+        found = known or _digest(entries)
         if digest is not None and found != digest:
-            shutil.rmtree(staging)
+            refused.write_text(json.dumps({"listing": listing_signature(files), "digest": found}))
+            shutil.rmtree(staging, ignore_errors=True)
             raise ArtifactError(
                 Reason.DIGEST_MISMATCH,
                 f"digest: uri {remote.uri} holds {found}, not the expected {digest}; restore the files or name the"
                 " digest that is there",
             )
+        refused.unlink(missing_ok=True)
         (staging / MODEL_RECORD).write_text(Manifest(digest=found, files=entries).to_json())
         publish_folder(staging, target)
     return target
+
+
+def _read_refusal(path: Path, files: list[RemoteFile]) -> str | None:
+    """Return the digest of what was fetched and refused before, while the place has not changed since."""
+    try:
+        refusal = json.loads(path.read_bytes())
+        return str(refusal["digest"]) if refusal["listing"] == listing_signature(files) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _is_whole(folder: Path) -> bool:

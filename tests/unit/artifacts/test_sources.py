@@ -257,7 +257,25 @@ def test_model_with_another_digest_is_refused(tmp_path: Path, hub: Served) -> No
     with pytest.raises(ArtifactError, match="not the expected") as caught:
         fetch_model(on_hub(hub), tmp_path / "cache", "sha256:" + "0" * 64)
     assert caught.value.reason is Reason.DIGEST_MISMATCH
-    assert [path.name for path in (tmp_path / "cache").iterdir() if not path.name.endswith(".lock")] == []
+    left = [path.name for path in (tmp_path / "cache").iterdir()]
+    assert not [name for name in left if not name.endswith((".lock", ".refused"))]
+
+
+def test_refused_model_is_fetched_again_only_when_it_changed(tmp_path: Path, hub: Served) -> None:
+    make_model(tmp_path / "right", seed=1)
+    make_model(tmp_path / "hub/team/tools")
+    digest = model_digest(tmp_path / "right")
+    messages = set()
+    for _ in range(2):
+        with pytest.raises(ArtifactError) as caught:
+            fetch_model(on_hub(hub), tmp_path / "cache", digest)
+        messages.add(caught.value.message)
+        fetched = hub.ranges("model.safetensors")
+    assert len(messages) == 1
+    assert len(fetched) == len(set(fetched))
+    shutil.copytree(tmp_path / "right", tmp_path / "hub/team/tools", dirs_exist_ok=True)
+    assert model_digest(fetch_model(on_hub(hub), tmp_path / "cache", digest)) == digest
+    assert not list((tmp_path / "cache").glob(".*.refused"))
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ At its start the sidecar reads the same `DesiredState` from a mounted ConfigMap,
 Sidecar to guard (in the engine's process, port 8000), header `TOKEN_HEADER`:
     PUT /whetstone/guard   body `GuardRoutes`; answer `GuardState`.
     GET /whetstone/guard   answer `GuardState`.
-    POST /whetstone/guard/drain   from now on each answer closes its connection; the pod is going.
+Hooks of a pod that is told to go, to its guard:
+    POST /whetstone/guard/drain   from now on each answer closes its connection; answer `{draining, quietSeconds}`.
 The guard starts closed: every inference request gets 503 until routes with `open: true` arrive.
 """
 

@@ -1,4 +1,4 @@
-"""The commands of the server's image: `install-guard`, `fetch-model`, `sidecar` and `drain`; `--help` says more."""
+"""The commands of the server's image: `install-guard`, `fetch-model` and `sidecar`; `--help` says more."""
 
 import argparse
 import asyncio
@@ -12,7 +12,7 @@ from aiohttp import web
 from whetstone_api.pod_state import SIDECAR_PORT
 from whetstone_artifacts.reporting import Reporter
 
-from whetstone_server.engine import Engine, EngineRefusedError, EngineUnreachableError
+from whetstone_server.engine import Engine
 from whetstone_server.fetch_model import fetch_base_model
 from whetstone_server.install import install_guard
 from whetstone_server.settings import Settings, read_settings
@@ -48,17 +48,6 @@ async def serve(settings: Settings) -> None:
         await runner.cleanup()
 
 
-async def drain(settings: Settings, *, seconds: float) -> None:
-    """Have the guard send clients to other pods, and hold the pod's end up for so long."""
-    async with aiohttp.ClientSession() as session:
-        try:
-            await Engine(session, settings).drain()
-        except (EngineUnreachableError, EngineRefusedError) as error:
-            # An engine that is gone has no connections either; its pod must be able to end.
-            logging.getLogger(__name__).warning("the guard was not told that the pod is going: %s", error)
-    await asyncio.sleep(seconds)
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run the command that the arguments name."""
     parser = argparse.ArgumentParser(prog="whetstone_server", description=__doc__)
@@ -71,16 +60,12 @@ def main(arguments: list[str] | None = None) -> None:
     fetch.add_argument("--digest")
     fetch.add_argument("--secret", type=Path)
     commands.add_parser("sidecar", help="keep the engine of this pod at its desired state")
-    leave = commands.add_parser("drain", help="send clients to other pods before this one ends (a preStop hook)")
-    leave.add_argument("--seconds", type=float, required=True, help="how long to hold the end up")
     parsed = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if parsed.command == "install-guard":
         install_guard(parsed.target)
     elif parsed.command == "fetch-model":
         sys.exit(fetch_base_model(parsed.uri, parsed.root, digest=parsed.digest, secret=parsed.secret))
-    elif parsed.command == "drain":
-        asyncio.run(drain(read_settings(), seconds=parsed.seconds))
     else:
         asyncio.run(serve(read_settings()))
 

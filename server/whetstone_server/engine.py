@@ -6,7 +6,7 @@ from typing import Any
 
 import aiohttp
 from pydantic import ValidationError
-from whetstone_api.pod_state import DRAIN_PATH, GUARD_PATH, GuardRoutes, GuardState
+from whetstone_api.pod_state import GUARD_PATH, GuardRoutes, GuardState
 from whetstone_api.vocabulary import TOKEN_HEADER
 
 from whetstone_server.settings import Settings
@@ -58,10 +58,6 @@ class Engine:
     async def set_routes(self, routes: GuardRoutes) -> GuardState:
         """Give the guard new routes."""
         return _guard_state(await self._call("PUT", GUARD_PATH, body=routes.model_dump(by_alias=True)))
-
-    async def drain(self) -> None:
-        """Have the guard close every connection with its next answer, for good."""
-        await self._call("POST", DRAIN_PATH)
 
     async def adapters(self) -> dict[str, str]:
         """Return the path of every adapter that the engine lists, by its name."""

@@ -80,6 +80,9 @@ class FakeVllm:
         """Headers of the last of them."""
         self.hold_answers = asyncio.Event()
         self.hold_answers.set()
+        self.end_streams = asyncio.Event()
+        self.end_streams.set()
+        """Cleared, streams stay open after their first bytes."""
         self.loads_go_on = asyncio.Event()
         self.loads_go_on.set()
         self.lists_go_on = asyncio.Event()
@@ -114,6 +117,7 @@ class FakeVllm:
             yield f"http://127.0.0.1:{self.port}"
         finally:
             self.hold_answers.set()
+            self.end_streams.set()
             self.loads_go_on.set()
             self.lists_go_on.set()
             server.close()
@@ -249,6 +253,8 @@ class FakeVllm:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         for start in range(0, len(data), size):
+            if start:
+                await self.end_streams.wait()
             await send({"type": "http.response.body", "body": data[start : start + size], "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -1,5 +1,6 @@
 """Which field helps an engine that ends again and again: told from how it ended and its last words. Pure."""
 
+ENGINE = "engine"
 OUT_OF_MEMORY = "OOMKilled"
 _ADVICE = (
     (
@@ -21,13 +22,16 @@ _ADVICE = (
 )
 
 
-def advise(*, cause: str, log: str) -> str:
-    """Return what to do about an engine that ended, empty when nothing is known.
+def advise(*, container: str, cause: str, log: str) -> str:
+    """Return what to do about a container that ended, empty when nothing is known.
 
     Args:
+        container: Its name; only for the engine are there fields.
         cause: The kubelet's reason for the end, as `OOMKilled`.
-        log: The last lines of the engine that ended.
+        log: Its last lines.
     """
+    if container != ENGINE:
+        return ""
     if cause == OUT_OF_MEMORY:
         return (
             "it used more memory than its limit: raise spec.resources.limits.memory, or lower"

@@ -77,7 +77,7 @@ async def _raise_problem(work: Work[ModelServer], problem: PodProblem) -> None:
             tail_lines=LOG_LINES,
             previous=True,
         )
-        if advice := advise(cause=problem.cause, log=logs):
+        if advice := advise(container=problem.container, cause=problem.cause, log=logs):
             message += f"; {advice}"
         if logs.strip():
             message += f"; its last words: {logs.strip()[-_LOG_LIMIT:]}"

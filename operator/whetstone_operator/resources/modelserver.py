@@ -12,7 +12,7 @@ from whetstone_api.pod_state import DESIRED_FILE, ENGINE_PORT, SIDECAR_PORT, Des
 from whetstone_api.vocabulary import Reason
 
 from whetstone_operator.resources import source_volumes
-from whetstone_operator.resources.lifetimes import PROBE_PERIOD_SECONDS, lifetimes
+from whetstone_operator.resources.lifetimes import KEEP_ALIVE_SECONDS, PROBE_PERIOD_SECONDS, Lifetimes, lifetimes
 from whetstone_operator.resources.metadata import child_labels, child_metadata, selector_labels
 from whetstone_operator.resources.pods import (
     claim_mount,
@@ -31,6 +31,8 @@ from whetstone_operator.settings import Settings
 COMPONENT = "engine"
 GUARD_ROOT = "/whetstone/guard-root"
 GUARD_CLASS = "whetstone_guard.Guard"
+GUARD_PACKAGE = "whetstone_server.guard.whetstone_guard"
+"""The guard in the sidecar's image; the engine's container has it alone, on its PYTHONPATH."""
 ADAPTERS_FOLDER = "/adapters"
 DESIRED_FOLDER = "/etc/whetstone/desired"
 TOKEN_FOLDER = "/etc/whetstone/token"  # noqa: S105 - a path, not a secret
@@ -266,7 +268,7 @@ def _engine_container(server: ModelServer, settings: Settings) -> dict[str, Any]
         },
         "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6},
         "readinessProbe": {**health, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
-        "lifecycle": {"preStop": {"sleep": {"seconds": times.pre_stop}}},
+        "lifecycle": {"preStop": {"exec": {"command": leave_command("whetstone_guard", times)}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             source_volumes.model_mount(server, read_only=True),
@@ -289,6 +291,8 @@ def _engine_environment(*, ready_seconds: int) -> list[dict[str, str]]:
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_ENGINE_READY_TIMEOUT_S": str(ready_seconds),
+        # A pod's end waits for idle connections to be closed.
+        "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": str(KEEP_ALIVE_SECONDS),
         "VLLM_CACHE_ROOT": f"{_TMP}/vllm",
         "VLLM_CONFIG_ROOT": f"{_TMP}/vllm-config",
         "HF_HOME": f"{_TMP}/huggingface",
@@ -303,9 +307,15 @@ def _engine_environment(*, ready_seconds: int) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def drain_command(seconds: int) -> list[str]:
-    """Return the command that has the guard close each connection with its next answer, and then waits."""
-    return ["python3", "-m", "whetstone_server", "drain", f"--seconds={seconds}"]
+def leave_command(package: str, times: Lifetimes) -> list[str]:
+    """Return the preStop hook: it waits until no client uses the pod, within its limits.
+
+    Args:
+        package: The guard's package as the container has it.
+        times: The pod's limits.
+    """
+    limits = (f"--least={times.leave_least}", f"--quiet={times.leave_quiet}", f"--limit={times.leave_limit}")
+    return ["python3", "-m", f"{package}.leave", *limits]
 
 
 def _sidecar_claim_mounts(server: ModelServer) -> list[dict[str, Any]]:
@@ -348,7 +358,7 @@ def _sidecar_container(server: ModelServer, settings: Settings) -> dict[str, Any
             "failureThreshold": 6,
         },
         # The guard answers until the engine ends, so its routes must have a keeper until then.
-        "lifecycle": {"preStop": {"exec": {"command": drain_command(lifetimes(server.spec).pre_stop)}}},
+        "lifecycle": {"preStop": {"exec": {"command": leave_command(GUARD_PACKAGE, lifetimes(server.spec))}}},
         "resources": {"requests": {"cpu": "20m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
         "volumeMounts": [
             *_sidecar_claim_mounts(server),

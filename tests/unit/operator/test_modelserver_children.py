@@ -1,5 +1,9 @@
 """The children of a ModelServer as they go to the API server."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +15,7 @@ from whetstone_operator.resources.modelserver import (
     build_service,
     engine_arguments,
 )
+from whetstone_server.install import install_guard
 
 
 def pod_spec(**spec: Any) -> dict[str, Any]:
@@ -148,14 +153,38 @@ def test_users_arguments_come_last() -> None:
 
 def test_drain_sets_every_limit_of_a_pods_end() -> None:
     pod = pod_spec(drain={"seconds": 600})
-    stop = container(pod, "engine")["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert "--shutdown-timeout=600" in container(pod, "engine")["args"]
-    assert container(pod, "sidecar")["lifecycle"]["preStop"]["exec"]["command"][-2:] == ["drain", f"--seconds={stop}"]
-    assert pod["terminationGracePeriodSeconds"] > stop + 600
+    for name in ("engine", "sidecar"):
+        limit = leave_limit(container(pod, name))
+        assert limit > 600
+        assert pod["terminationGracePeriodSeconds"] > limit
+
+
+def leave_limit(item: dict[str, Any]) -> int:
+    command = item["lifecycle"]["preStop"]["exec"]["command"]
+    return next(int(part.removeprefix("--limit=")) for part in command if part.startswith("--limit="))
+
+
+@pytest.mark.parametrize("name", ["engine", "sidecar"])
+def test_hook_of_a_pods_end_exists_in_its_container(name: str, tmp_path: Path) -> None:
+    install_guard(tmp_path)
+    token = tmp_path / "token"
+    token.write_text("s3cret")
+    command = container(pod_spec(), name)["lifecycle"]["preStop"]["exec"]["command"]
+    paths = {"PYTHONPATH": str(tmp_path)} if name == "engine" else {}
+    environment = {**os.environ, **paths, "WHETSTONE_TOKEN_FILE": str(token)}
+    # Nothing listens there, so the hook has nobody to wait for.
+    told = subprocess.run(
+        [sys.executable, *command[1:], "--port=1"], env=environment, capture_output=True, check=False, timeout=60
+    )
+    assert told.returncode == 0, told.stderr.decode()
 
 
 def test_pods_end_waits_for_idle_connections() -> None:
-    assert lifetimes(model_server().spec).pre_stop > KEEP_ALIVE_SECONDS
+    limits = lifetimes(model_server().spec)
+    assert min(limits.leave_least, limits.leave_quiet) > KEEP_ALIVE_SECONDS
+    told = {"name": "VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "value": str(KEEP_ALIVE_SECONDS)}
+    assert told in container(pod_spec(), "engine")["env"]
 
 
 def test_startup_timeout_sets_every_limit_of_a_start() -> None:

@@ -46,8 +46,12 @@ def test_cause_of_a_restart_is_named(new: dict[str, Any], cause: str) -> None:
     ],
 )
 def test_engine_that_ends_gets_the_field_to_change(cause: str, log: str, field: str) -> None:
-    assert field in advise(cause=cause, log=log)
+    assert field in advise(container="engine", cause=cause, log=log)
 
 
 def test_unknown_end_gets_no_made_up_advice() -> None:
-    assert advise(cause="Error", log="KeyError: 'x'") == ""
+    assert advise(container="engine", cause="Error", log="KeyError: 'x'") == ""
+
+
+def test_fields_of_the_engine_are_no_advice_for_other_containers() -> None:
+    assert advise(container="sidecar", cause="OOMKilled", log="") == ""

@@ -14,9 +14,9 @@ from prometheus_client import REGISTRY
 from support import engine_routes
 from support.adapters import make_adapter
 from support.fake_vllm import BASE, FakeVllm
-from whetstone_api.pod_state import DRAIN_PATH, GUARD_PATH, AliasShare, GuardRoutes, GuardState
+from whetstone_api.pod_state import DRAIN_PATH, ENGINE_PORT, GUARD_PATH, AliasShare, GuardRoutes, GuardState
 from whetstone_api.vocabulary import ADAPTER_HEADER, SESSION_HEADER, TOKEN_HEADER
-from whetstone_server.guard.whetstone_guard import admission, asgi, guard
+from whetstone_server.guard.whetstone_guard import admission, asgi, guard, leave
 from whetstone_server.guard.whetstone_guard.answers import ADAPTER_HEADER as GUARD_ADAPTER_HEADER
 from whetstone_server.guard.whetstone_guard.splits import SESSION_HEADER as GUARD_SESSION_HEADER
 from whetstone_server.guard.whetstone_guard.table import route_table
@@ -79,6 +79,12 @@ async def test_guard_itself_needs_the_token(client: Client, method: str) -> None
     assert (await client.call(method, GUARD_PATH, json=ROUTES.model_dump()))[0] == 403
 
 
+async def until_in_flight(client: Client) -> None:
+    async with asyncio.timeout(10):
+        while (await client.route()).in_flight != {VERSION: 1}:
+            pass
+
+
 async def test_draining_guard_answers_and_closes_each_connection(client: Client) -> None:
     await client.route()
     assert (await client.call("POST", DRAIN_PATH))[0] == 403
@@ -89,6 +95,18 @@ async def test_draining_guard_answers_and_closes_each_connection(client: Client)
     assert (status, after.headers["connection"]) == (200, "close")
     refused = (await client.call("POST", "/v1/load_lora_adapter"))[2]
     assert refused.headers["connection"] == "close"
+
+
+async def test_answer_under_way_when_the_drain_begins_closes_its_connection(client: Client) -> None:
+    await client.route()
+    client.engine.hold_answers.clear()
+    request = {"model": VERSION, "prompt": "x"}
+    under_way = asyncio.create_task(client.call("POST", "/v1/completions", json=request))
+    await until_in_flight(client)
+    assert (await client.call("POST", DRAIN_PATH, headers=TOKEN))[0] == 200
+    client.engine.hold_answers.set()
+    status, _, response = await under_way
+    assert (status, response.headers["connection"]) == (200, "close")
 
 
 @pytest.mark.parametrize(("method", "path"), sorted(engine_routes.REFUSED))
@@ -349,9 +367,7 @@ async def test_state_counts_requests_in_flight(client: Client) -> None:
     await client.route()
     client.engine.hold_answers.clear()
     request = asyncio.create_task(client.call("POST", "/v1/completions", json={"model": "sql", "prompt": "x"}))
-    async with asyncio.timeout(10):
-        while (await client.route()).in_flight != {VERSION: 1}:
-            pass
+    await until_in_flight(client)
     client.engine.hold_answers.set()
     await request
     assert (await client.route()).in_flight == {}
@@ -464,7 +480,9 @@ async def test_series_have_known_names_only(client: Client) -> None:
 
 def test_guard_and_contract_name_the_same_things() -> None:
     assert guard.GUARD_PATH == GUARD_PATH
-    assert guard.TOKEN_HEADER.decode() == TOKEN_HEADER
+    assert guard.DRAIN_PATH == leave.DRAIN_PATH == DRAIN_PATH
+    assert guard.TOKEN_HEADER.decode() == leave.TOKEN_HEADER == TOKEN_HEADER
+    assert leave.PORT == ENGINE_PORT
     assert GUARD_ADAPTER_HEADER.decode() == ADAPTER_HEADER
     assert GUARD_SESSION_HEADER.decode() == SESSION_HEADER
 

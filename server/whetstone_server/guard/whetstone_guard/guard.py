@@ -12,7 +12,7 @@ from . import measures
 from .admission import HEALTH, INFERENCE, MODELS, read_request, route_of
 from .answers import Answer, ModelList
 from .asgi import App, Message, Receive, Refused, Scope, Send, header, read_body, replace_headers, send_json
-from .drain import Closing
+from .drain import Drain
 from .routes import Routes, parse_routes
 from .splits import session_of
 from .table import route_table
@@ -40,7 +40,7 @@ class Guard:
         self._boot = secrets.token_hex(8)
         self._routes = Routes()
         self._in_flight: Counter[str] = Counter()
-        self._draining = False
+        self._drain = Drain()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, as ASGI asks."""
@@ -49,7 +49,7 @@ class Guard:
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
         else:
-            send = Closing(send) if self._draining else send
+            send = self._drain.wrap(send)
             try:
                 await self._serve(scope, receive, send)
             except Refused as refusal:
@@ -62,18 +62,23 @@ class Guard:
             if scope["path"] == GUARD_PATH:
                 await self._control(scope, receive, send)
             elif scope["path"] == DRAIN_PATH:
-                await self._drain(scope, send)
+                await self._begin_drain(scope, send)
             elif scope["path"] == TABLE_PATH:
                 await send_json(send, route_table(scope))
             else:
                 await self._app(scope, receive, send)
             return
-        route = route_of(scope)
-        if route == HEALTH:
+        if route_of(scope) == HEALTH:
             await self._app(scope, receive, send)
-        elif not self._routes.open:
+            return
+        with self._drain.serving():
+            await self._serve_client(scope, receive, send)
+
+    async def _serve_client(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = route_of(scope)
+        if not self._routes.open:
             raise Refused(503, "this replica is still starting; try again", code="starting", retry_after=5)
-        elif route == MODELS:
+        if route == MODELS:
             await self._app(scope, receive, ModelList(send, self._routes))
         elif route in INFERENCE:
             await self._infer(scope, receive, send)
@@ -96,12 +101,12 @@ class Guard:
         busy = {name: count for name, count in self._in_flight.items() if count > 0}
         await send_json(send, {"boot": self._boot, "routes": self._routes.to_wire(), "inFlight": busy})
 
-    async def _drain(self, scope: Scope, send: Send) -> None:
-        """Close connections from now on; a pod that is told to go never comes back."""
+    async def _begin_drain(self, scope: Scope, send: Send) -> None:
+        """Send clients to other pods from now on."""
         if scope["method"] != "POST":
             raise Refused(405, f"{DRAIN_PATH} takes POST", code="method_not_allowed")
-        self._draining = True
-        await send_json(send, {"draining": True})
+        self._drain.begin()
+        await send_json(send, {"draining": True, "quietSeconds": self._drain.quiet_seconds()})
 
     async def _infer(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.monotonic()

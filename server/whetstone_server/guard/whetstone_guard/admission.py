@@ -78,5 +78,16 @@ def read_request(body: bytes) -> dict[str, Any]:
     return request
 
 
+def with_usage(request: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Ask for a stream's usage, which tokens are counted by; return whether the client did not ask for it."""
+    options = request.get("stream_options")
+    if request.get("stream") is not True or not isinstance(options, dict | None):
+        return request, False
+    options = options or {}
+    if options.get("include_usage"):
+        return request, False
+    return {**request, "stream_options": {**options, "include_usage": True, "continuous_usage_stats": False}}, True
+
+
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON value")

@@ -1,6 +1,8 @@
 """The engine's answers on their way to the client: `model` as requested, a header for the version that answered."""
 
 import json
+import time
+from collections.abc import Callable
 from typing import Any
 
 from . import measures
@@ -20,10 +22,25 @@ class Answer:
         send: The client's side.
         requested: Name that the client used, or None.
         served: Name that the engine knows.
+        hide_usage: The client did not ask for a stream's usage; its event is counted and left out.
+        clock: Gives monotonic seconds.
     """
 
-    def __init__(self, send: Send, *, requested: str | None, served: str) -> None:
+    def __init__(
+        self,
+        send: Send,
+        *,
+        requested: str | None,
+        served: str,
+        hide_usage: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._send = send
+        self._hide_usage = hide_usage
+        self._usage: Any = None
+        self._left_out = False
+        self._clock = clock
+        self._waits_since: float | None = clock()
         self._served = served
         self._rename = requested if requested not in (None, served) else None
         self._needle = b'"model":' + json.dumps(served).encode()
@@ -43,6 +60,7 @@ class Answer:
         elif self._start is not None:
             await self._hold(message)
         elif self._stream:
+            self._count_first(message)
             await self._send({**message, "body": self._events(message)})
         else:
             await self._send(message)
@@ -78,20 +96,36 @@ class Answer:
         document["model"] = self._rename
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
+    def _count_first(self, message: Message) -> None:
+        if self._waits_since is not None and message.get("body"):
+            measures.count_first_token(self._served, self._clock() - self._waits_since)
+            self._waits_since = None
+
     def _events(self, message: Message) -> bytes:
         """Return the whole lines so far; a line may come in several messages."""
         self._held += message.get("body", b"")
-        cut = len(self._held) if not message.get("more_body") else self._held.rfind(b"\n") + 1
+        last = not message.get("more_body")
+        cut = len(self._held) if last else self._held.rfind(b"\n") + 1
         lines, self._held = bytes(self._held[:cut]), self._held[cut:]
-        if self._rename is None and b'"usage"' not in lines:
-            return lines
-        return b"\n".join(self._event(line) for line in lines.split(b"\n"))
+        if self._rename is not None or self._left_out or b'"usage"' in lines:
+            lines = b"".join(self._event(line) for line in lines.splitlines(keepends=True))
+        if last:
+            # Once: a client may have asked for the usage so far in every event.
+            measures.count_usage(self._served, self._usage)
+        return lines
 
     def _event(self, line: bytes) -> bytes:
+        if self._left_out:
+            # The empty line that ends an event.
+            self._left_out = False
+            return b"" if not line.strip() else line
         if not line.startswith(b"data:"):
             return line
         if b'"usage":{' in line and (document := _parse(line[5:])) is not None:
-            measures.count_usage(self._served, document.get("usage"))
+            self._usage = document.get("usage")
+            if self._hide_usage and not document.get("choices"):
+                self._left_out = True
+                return b""
         if self._rename is None:
             return line
         # Quotes inside JSON strings are escaped, so one unescaped occurrence is the key itself.
@@ -101,9 +135,8 @@ class Answer:
         if document is None or "model" not in document:
             return line
         document["model"] = self._rename
-        return b"data: " + json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(
-            "utf-8", "surrogatepass"
-        )
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n"
+        return b"data: " + text.encode("utf-8", "surrogatepass")
 
 
 class ModelList:

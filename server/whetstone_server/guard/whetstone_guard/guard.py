@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from . import measures
-from .admission import HEALTH, INFERENCE, MODELS, read_request, route_of
+from .admission import HEALTH, INFERENCE, MODELS, read_request, route_of, with_usage
 from .answers import Answer, ModelList
 from .asgi import App, Message, Receive, Refused, Scope, Send, header, read_body, replace_headers, send_json
 from .drain import Drain
@@ -95,7 +95,9 @@ class Guard:
 
     async def _control(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "PUT":
-            self._routes = parse_routes(await read_body(scope, receive))
+            before, self._routes = self._routes, parse_routes(await read_body(scope, receive))
+            for served in set(before.names().values()) - set(self._routes.names().values()):
+                measures.forget(served)
         elif scope["method"] != "GET":
             raise Refused(405, f"{GUARD_PATH} takes GET and PUT", code="method_not_allowed")
         busy = {name: count for name, count in self._in_flight.items() if count > 0}
@@ -118,10 +120,11 @@ class Guard:
             served = self._routes.resolve(requested, session=session_of(scope["headers"], request))
             if requested in self._routes.splits or requested in self._routes.aliases:
                 measures.count_alias(requested, served)
-            answer = Answer(send, requested=requested, served=served)
+            wanted, hide_usage = with_usage({**request, "model": served})
+            answer = Answer(send, requested=requested, served=served, hide_usage=hide_usage)
             self._in_flight[served] += 1
             try:
-                body = json.dumps({**request, "model": served}).encode()
+                body = json.dumps(wanted).encode()
                 inner = {
                     **scope,
                     "headers": [

@@ -11,6 +11,7 @@ Sidecar to guard (in the engine's process, port 8000), header `TOKEN_HEADER`:
     PUT /whetstone/guard   body `GuardRoutes`; answer `GuardState`.
     GET /whetstone/guard   answer `GuardState`.
 Hooks of a pod that is told to go, to its guard:
+    POST /whetstone/guard/quiet   body `{"seconds": n}`; clients wait for so long, 0 lets them go on.
     POST /whetstone/guard/drain   from now on each answer closes its connection; answer `{draining, quietSeconds}`.
 The guard starts closed: every inference request gets 503 until routes with `open: true` arrive.
 """
@@ -26,6 +27,7 @@ SIDECAR_PORT = 8001
 DESIRED_FILE = "desired.json"
 GUARD_PATH = "/whetstone/guard"
 DRAIN_PATH = "/whetstone/guard/drain"
+QUIET_PATH = "/whetstone/guard/quiet"
 
 
 class DesiredAdapter(WireModel):

@@ -1,12 +1,15 @@
 """The engine (vLLM behind our guard) as the sidecar sees it."""
 
+import asyncio
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 from pydantic import ValidationError
-from whetstone_api.pod_state import GUARD_PATH, GuardRoutes, GuardState
+from whetstone_api.pod_state import GUARD_PATH, QUIET_PATH, GuardRoutes, GuardState
 from whetstone_api.vocabulary import TOKEN_HEADER
 
 from whetstone_server.settings import Settings
@@ -14,10 +17,17 @@ from whetstone_server.settings import Settings
 QUICK = aiohttp.ClientTimeout(total=10)
 LOAD = aiohttp.ClientTimeout(total=600)
 PROBE = aiohttp.ClientTimeout(total=300)
+HOLD_SECONDS = 20.0
+"""How long clients wait at most should this sidecar die while it holds them back."""
+IDLE_POLL_SECONDS = 0.05
 
 
 class EngineUnreachableError(Exception):
     """The engine did not answer: it starts, is overloaded or has ended."""
+
+
+class EngineBusyError(Exception):
+    """The engine had no moment without requests, and needs one."""
 
 
 class EngineRefusedError(Exception):
@@ -42,6 +52,7 @@ class Engine:
     def __init__(self, session: aiohttp.ClientSession, settings: Settings) -> None:
         self._session = session
         self._settings = settings
+        self._measuring = asyncio.Lock()
 
     async def healthy(self) -> bool:
         """Return whether `/health` answers 200."""
@@ -77,16 +88,58 @@ class Engine:
         answer = await self._call("POST", "/tokenize", body={"model": model, "prompt": text})
         return [int(token) for token in answer["tokens"]]
 
-    async def prompt_logprobs(self, model: str, sequences: Sequence[list[int]]) -> list[list[float]]:
+    async def prompt_logprobs(
+        self, model: str, sequences: Sequence[list[int]], *, patience: float = HOLD_SECONDS
+    ) -> list[list[float]]:
         """Return the natural log-probability of each token but the first, given those before it, by sequence.
 
-        All sequences go in one request: the engine computes them in one batch.
+        All sequences go in one request where the engine computes them in one batch. Where it takes such a request only
+        alone, they go one by one, while clients wait.
+
+        Args:
+            model: A served name.
+            sequences: Token ids.
+            patience: Seconds to wait for requests in flight where the engine needs to be alone.
+
+        Raises:
+            EngineBusyError: Requests in flight took longer.
         """
-        prompts = list(sequences)
+        async with self._measuring, self._alone(patience) as alone:
+            if not alone:
+                return await self._measure(model, list(sequences))
+            found = []
+            for tokens in sequences:
+                await self._hold(HOLD_SECONDS)
+                found += await self._measure(model, [tokens])
+            return found
+
+    async def _measure(self, model: str, prompts: list[list[int]]) -> list[list[float]]:
         request = {"model": model, "prompt": prompts, "prompt_logprobs": 0, "max_tokens": 1, "temperature": 0}
         answer = await self._call("POST", "/v1/completions", body=request, limit=PROBE)
         by_index = {choice["index"]: choice["prompt_logprobs"] for choice in answer["choices"]}
         return [_logprobs(tokens, by_index[index]) for index, tokens in enumerate(prompts)]
+
+    @asynccontextmanager
+    async def _alone(self, patience: float) -> AsyncIterator[bool]:
+        """Hold clients back until this is over, where the engine needs it; give whether it does."""
+        state = await self._hold(HOLD_SECONDS)
+        if not state["needed"]:
+            yield False
+            return
+        deadline = time.monotonic() + patience
+        try:
+            while state["inFlight"]:
+                if time.monotonic() > deadline:
+                    raise EngineBusyError(f"{state['inFlight']} requests are still being answered")
+                await asyncio.sleep(IDLE_POLL_SECONDS)
+                state = await self._hold(HOLD_SECONDS)
+            yield True
+        finally:
+            await self._hold(0)
+
+    async def _hold(self, seconds: float) -> dict[str, Any]:
+        answer: dict[str, Any] = await self._call("POST", QUIET_PATH, body={"seconds": seconds})
+        return answer
 
     async def _call(self, method: str, path: str, *, body: Any = None, limit: aiohttp.ClientTimeout = QUICK) -> Any:
         try:

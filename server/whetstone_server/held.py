@@ -18,11 +18,12 @@ from whetstone_artifacts.fingerprint import model_fingerprint
 from whetstone_artifacts.preflight import check_adapter
 
 from whetstone_server import fetching, measures, probe
-from whetstone_server.engine import Engine, EngineRefusedError, EngineUnreachableError
+from whetstone_server.engine import Engine, EngineBusyError, EngineRefusedError, EngineUnreachableError
 from whetstone_server.settings import Settings
 
 log = logging.getLogger(__name__)
 
+LONGEST_PATIENCE_SECONDS = 30.0
 LONGEST_PAUSE_SECONDS = 300.0
 REST_OF_DIGEST = 16
 """Hex digits that the folder's name adds to the eight in the served name."""
@@ -152,6 +153,11 @@ class Loader:
         except EngineUnreachableError as error:
             log.info("%s is tried again: %s", held.wanted.served_name, error)
             held.not_before = time.monotonic() + self._settings.busy_seconds
+        except EngineBusyError as error:
+            # Clients get as much time as they were held back for, and are held back longer the next time.
+            held.attempts += 1
+            held.not_before = time.monotonic() + self._patience(held)
+            log.info("%s is probed in %.0f s: %s", held.wanted.served_name, self._patience(held), error)
         except OSError as error:
             self._failed(held, Reason.LOAD_FAILED, f"{held.wanted.source} could not be copied: {error}")
         except Exception as error:
@@ -186,7 +192,8 @@ class Loader:
         record = await asyncio.to_thread(read_probe, target)
         async with self._one_at_a_time:
             # The base's part needs no adapter, so the engine computes it while it loads.
-            base = asyncio.create_task(self._measure_base(desired.base_name, record))
+            patience = self._patience(held)
+            base = asyncio.create_task(self._measure_base(desired.base_name, record, patience))
             try:
                 await self._load(held, target)
                 started = time.monotonic()
@@ -218,9 +225,8 @@ class Loader:
         try:
             if record is None or not record.cases:
                 return await self._probe_foreign(held.wanted.served_name, desired.base_name)
-            adapter = await self._engine.prompt_logprobs(
-                held.wanted.served_name, [case.token_ids for case in record.cases]
-            )
+            cases = [case.token_ids for case in record.cases]
+            adapter = await self._engine.prompt_logprobs(held.wanted.served_name, cases, patience=self._patience(held))
             await base
             return self._judge(desired, record, model, adapter=adapter)
         except EngineRefusedError as error:
@@ -251,13 +257,13 @@ class Loader:
         [adapter] = await self._engine.prompt_logprobs(name, [tokens])
         return probe.judge_foreign(first, again, adapter)
 
-    async def _measure_base(self, name: str, record: Probe | None) -> None:
+    async def _measure_base(self, name: str, record: Probe | None, patience: float) -> None:
         """Measure the base once an engine: it does not change while the engine lives."""
         known = self._base_logprobs
         wanted = [case.token_ids for case in record.cases] if record else []
         missing = [tokens for tokens in wanted if tuple(tokens) not in known]
         if missing:
-            measured = await self._engine.prompt_logprobs(name, missing)
+            measured = await self._engine.prompt_logprobs(name, missing, patience=patience)
             known.update(zip(map(tuple, missing), measured, strict=True))
 
     async def _model(self, folder: Path) -> BaseModel:
@@ -268,6 +274,10 @@ class Loader:
 
     def _signature(self, wanted: DesiredAdapter) -> str:
         return fetching.signature(wanted, secrets_dir=self._settings.secrets_dir)
+
+    def _patience(self, held: Held) -> float:
+        """Return for how many seconds clients may be held back while requests in flight end."""
+        return min(self._settings.patience_seconds * 2.0 ** min(held.attempts, 10), LONGEST_PATIENCE_SECONDS)
 
     def _pause(self, held: Held) -> float:
         return min(self._settings.retry_seconds * 2.0 ** min(held.attempts - 1, 10), LONGEST_PAUSE_SECONDS)

@@ -24,6 +24,7 @@ class Settings:
         timer_seconds: Time between two comparisons with the engine while nothing happens.
         busy_seconds: The same while the engine starts or requests drain.
         drain_seconds: Longest wait for the last request of an adapter that is to go.
+        patience_seconds: How long clients are held back at first, where the engine must be idle for a probe.
         retry_seconds: First pause after a failed load; it doubles up to 300 s.
     """
 
@@ -38,6 +39,7 @@ class Settings:
     timer_seconds: float = 5.0
     busy_seconds: float = 0.5
     drain_seconds: float = 30.0
+    patience_seconds: float = 2.0
     retry_seconds: float = 5.0
 
     def token(self) -> str:

@@ -179,14 +179,17 @@ def test_health_and_unknown_routes_are_answered_alike(fake: Engine, real: Engine
 
 
 def prompt_entries(engine: Engine, model: str) -> list[dict[str, Any]]:
-    """Return the entry of each token but the first, as the sidecar's probe asks for them."""
+    """Return the entry of each token but the first, as the sidecar's probe asks an engine that must be alone."""
     tokens = engine.post("/tokenize", model=engine.base, prompt="Run ls -l").json()["tokens"]
-    prompts = [tokens[:-1], tokens]
-    request = {"model": model, "prompt": prompts, "prompt_logprobs": 0, "max_tokens": 1, "temperature": 0}
-    _, choice = sorted(engine.post("/v1/completions", **request).json()["choices"], key=lambda one: one["index"])
+    request = {"model": model, "prompt": [tokens], "prompt_logprobs": 0, "max_tokens": 1, "temperature": 0}
+    [choice] = engine.post("/v1/completions", **request).json()["choices"]
     first, *others = choice["prompt_logprobs"]
     assert first is None
     return [entry[str(token)] for token, entry in zip(tokens[1:], others, strict=True)]
+
+
+def test_engine_on_a_cpu_says_that_probes_need_it_alone(real: Engine) -> None:
+    assert real.post("/whetstone/guard/quiet", seconds=0).json() == {"needed": True, "inFlight": 0}
 
 
 def test_prompt_logprobs_have_one_entry_for_each_token(fake: Engine, real: Engine) -> None:

@@ -74,6 +74,12 @@ class FakeVllm:
         """Answer to a load, by adapter."""
         self.refuse_probes: tuple[int, str] | None = None
         """Answer to every request for prompt log-probabilities."""
+        self.fragile = False
+        """Ends when prompt log-probabilities meet another request, as vLLM does on CPUs with LoRA."""
+        self.ended = False
+        """A fragile engine has met what ends it."""
+        self._answering = 0
+        self._measuring = False
         self.calls: list[tuple[str, str, dict[str, Any]]] = []
         """Method, path and body of every request that reached the engine."""
         self.headers: dict[bytes, bytes] = {}
@@ -94,7 +100,7 @@ class FakeVllm:
     def restart(self) -> None:
         """Become a new process: adapters are forgotten, the guard is closed and has another boot identity."""
         self.adapters: dict[str, str] = {}
-        self.guard = Guard(self._app, self._token_file)
+        self.guard = Guard(self._app, self._token_file, mixes=not self.fragile)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection through the current guard."""
@@ -143,9 +149,21 @@ class FakeVllm:
         if handler is None:
             await send_json(send, {"detail": "Not Found"}, status=404)
         elif handler in (self._complete, self._chat):
-            await _until_disconnect(handler(body, send), receive)
+            await self._answer(handler(body, send), receive, body=body)
         else:
             await handler(body, send)
+
+    async def _answer(self, answer: Coroutine[Any, Any, None], receive: Receive, *, body: dict[str, Any]) -> None:
+        self._answering += 1
+        self._measuring = self._measuring or body.get("prompt_logprobs") is not None
+        prompts = body["prompt"] if isinstance(body.get("prompt"), list) else []
+        several = self._answering > 1 or len([one for one in prompts if isinstance(one, list)]) > 1
+        self.ended = self.ended or (self.fragile and self._measuring and several)
+        try:
+            await _until_disconnect(answer, receive)
+        finally:
+            self._answering -= 1
+            self._measuring = self._measuring and self._answering > 0
 
     async def _health(self, body: dict[str, Any], send: Send) -> None:
         await send({"type": "http.response.start", "status": 200 if self.healthy else 503, "headers": []})

@@ -14,7 +14,15 @@ from prometheus_client import REGISTRY
 from support import engine_routes
 from support.adapters import make_adapter
 from support.fake_vllm import BASE, FakeVllm
-from whetstone_api.pod_state import DRAIN_PATH, ENGINE_PORT, GUARD_PATH, AliasShare, GuardRoutes, GuardState
+from whetstone_api.pod_state import (
+    DRAIN_PATH,
+    ENGINE_PORT,
+    GUARD_PATH,
+    QUIET_PATH,
+    AliasShare,
+    GuardRoutes,
+    GuardState,
+)
 from whetstone_api.vocabulary import ADAPTER_HEADER, SESSION_HEADER, TOKEN_HEADER
 from whetstone_server.guard.whetstone_guard import admission, asgi, guard, leave
 from whetstone_server.guard.whetstone_guard.answers import ADAPTER_HEADER as GUARD_ADAPTER_HEADER
@@ -138,6 +146,34 @@ async def test_the_engine_tells_its_route_table_to_the_operator_only(client: Cli
     assert (await client.call("GET", guard.TABLE_PATH))[0] == 403
     status, _, response = await client.call("GET", guard.TABLE_PATH, headers=TOKEN)
     assert (status, await response.json()) == (200, [])
+
+
+async def test_held_clients_wait_and_go_on_when_the_hold_ends(client: Client) -> None:
+    client.engine.fragile = True
+    client.engine.restart()
+    await client.route()
+    client.engine.adapters[VERSION] = "x"
+    assert (await client.call("POST", QUIET_PATH, json={"seconds": 30}))[0] == 403
+    held = await client.call("POST", QUIET_PATH, json={"seconds": 30}, headers=TOKEN)
+    assert held[1] == {"needed": True, "inFlight": 0}
+    waiting = asyncio.create_task(client.call("POST", "/v1/completions", json={"model": VERSION, "prompt": "x"}))
+    again = await client.call("POST", QUIET_PATH, json={"seconds": 30}, headers=TOKEN)
+    assert (again[1]["inFlight"], waiting.done()) == (0, False)
+    await client.call("POST", QUIET_PATH, json={"seconds": 0}, headers=TOKEN)
+    assert (await waiting)[0] == 200
+
+
+async def test_hold_ends_by_itself(client: Client) -> None:
+    client.engine.fragile = True
+    client.engine.restart()
+    await client.route()
+    await client.call("POST", QUIET_PATH, json={"seconds": 0.05}, headers=TOKEN)
+    assert (await client.call("POST", "/v1/completions", json={"model": BASE, "prompt": "x"}))[0] == 200
+
+
+@pytest.mark.parametrize("body", [{}, {"seconds": "x"}, {"seconds": -1}, {"seconds": None}])
+async def test_wrong_hold_is_refused(client: Client, body: dict[str, Any]) -> None:
+    assert (await client.call("POST", QUIET_PATH, json=body, headers=TOKEN))[0] == 400
 
 
 async def raw_request(port: int, target: str, method: str = "POST") -> int:

@@ -55,6 +55,52 @@ async def test_readiness_waits_for_startup_adapters_and_for_no_later_one(pod: Po
         assert (await client.get("/readyz")).status == 200
 
 
+async def test_engine_that_must_be_alone_for_a_probe_is_and_clients_only_wait(pod: Pod) -> None:
+    pod.engine.fragile = True
+    pod.engine.restart()
+    pod.want()
+    await pod.settled()
+    asked = {"model": BASE, "prompt": "x", "stream": True}
+    statuses: list[int] = []
+
+    async def client() -> None:
+        while True:
+            async with pod.session.post(pod.url + "/v1/completions", json=asked) as response:
+                await response.read()
+                statuses.append(response.status)
+
+    clients = [asyncio.create_task(client()) for _ in range(4)]
+    good = pod.adapter("good")
+    pod.want(good)
+    state = await pod.settled()
+    for one in clients:
+        one.cancel()
+    await asyncio.gather(*clients, return_exceptions=True)
+    assert [adapter.effect for adapter in state.adapters] == [Effect.VERIFIED]
+    assert not pod.engine.ended
+    assert set(statuses) == {200}
+
+
+async def test_probe_that_finds_no_quiet_moment_lets_clients_go_on_and_tries_again(pod: Pod) -> None:
+    pod.engine.fragile = True
+    pod.engine.restart()
+    pod.sidecar._loader._settings = dataclasses.replace(pod.settings, patience_seconds=0.01)
+    pod.want()
+    await pod.settled()
+    pod.engine.end_streams.clear()
+    asked = {"model": BASE, "prompt": "x", "stream": True}
+    async with pod.session.post(pod.url + "/v1/completions", json=asked) as stream:
+        pod.want(pod.adapter("good"))
+        await pod.until(lambda state: any(held.attempts > 1 for held in pod.sidecar._held.values()))
+        async with pod.session.post(pod.url + "/v1/completions", json={"model": BASE, "prompt": "x"}) as other:
+            assert other.status == 200
+        pod.engine.end_streams.set()
+        await stream.read()
+    state = await pod.settled()
+    assert [adapter.effect for adapter in state.adapters] == [Effect.VERIFIED]
+    assert not pod.engine.ended
+
+
 async def test_unready_pod_says_which_adapters_are_missing_and_why(pod: Pod) -> None:
     bad, silent = pod.adapter("bad", required=True, config={"r": 64}), pod.adapter("silent", required=True)
     pod.engine.without_effect.add(silent.served_name)

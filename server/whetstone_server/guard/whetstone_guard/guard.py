@@ -13,12 +13,14 @@ from .admission import HEALTH, INFERENCE, MODELS, read_request, route_of, with_u
 from .answers import Answer, ModelList
 from .asgi import App, Message, Receive, Refused, Scope, Send, header, read_body, replace_headers, send_json
 from .drain import Drain
+from .quiet import Quiet, mixes_prompt_logprobs, read_hold
 from .routes import Routes, parse_routes
 from .splits import session_of
 from .table import route_table
 
 GUARD_PATH = "/whetstone/guard"
 DRAIN_PATH = "/whetstone/guard/drain"
+QUIET_PATH = "/whetstone/guard/quiet"
 TABLE_PATH = "/whetstone/guard/routes"
 TOKEN_HEADER = b"x-whetstone-token"
 TOKEN_FILE_VARIABLE = "WHETSTONE_TOKEN_FILE"  # noqa: S105 - a variable's name
@@ -32,15 +34,17 @@ class Guard:
     Args:
         app: The engine's application.
         token_file: File of the token; by default the one that `WHETSTONE_TOKEN_FILE` names.
+        mixes: Whether the engine takes prompt log-probabilities beside other requests; found out when None.
     """
 
-    def __init__(self, app: App, token_file: str | Path | None = None) -> None:
+    def __init__(self, app: App, token_file: str | Path | None = None, *, mixes: bool | None = None) -> None:
         self._app = app
         self._token_file = Path(token_file or os.environ.get(TOKEN_FILE_VARIABLE, "/etc/whetstone/token/token"))
         self._boot = secrets.token_hex(8)
         self._routes = Routes()
         self._in_flight: Counter[str] = Counter()
         self._drain = Drain()
+        self._quiet = Quiet(needed=not (mixes_prompt_logprobs() if mixes is None else mixes))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, as ASGI asks."""
@@ -63,6 +67,8 @@ class Guard:
                 await self._control(scope, receive, send)
             elif scope["path"] == DRAIN_PATH:
                 await self._begin_drain(scope, send)
+            elif scope["path"] == QUIET_PATH:
+                await self._hold(scope, receive, send)
             elif scope["path"] == TABLE_PATH:
                 await send_json(send, route_table(scope))
             else:
@@ -110,12 +116,22 @@ class Guard:
         self._drain.begin()
         await send_json(send, {"draining": True, "quietSeconds": self._drain.quiet_seconds()})
 
+    async def _hold(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hold clients back for a moment, where the engine needs it; tell how many requests are still in flight."""
+        if scope["method"] != "POST":
+            raise Refused(405, f"{QUIET_PATH} takes POST", code="method_not_allowed")
+        seconds = read_hold(await read_body(scope, receive))
+        if self._quiet.needed:
+            self._quiet.hold(seconds)
+        await send_json(send, {"needed": self._quiet.needed, "inFlight": sum(self._in_flight.values())})
+
     async def _infer(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.monotonic()
         served: str | None = None
         code = 500
         try:
             request = read_request(await read_body(scope, receive))
+            await self._quiet.wait()
             requested = request.get("model")
             served = self._routes.resolve(requested, session=session_of(scope["headers"], request))
             if requested in self._routes.splits or requested in self._routes.aliases:

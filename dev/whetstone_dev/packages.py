@@ -35,6 +35,8 @@ def install(wanted: dict[str, str]) -> None:
     missing = sorted({package for program, package in wanted.items() if shutil.which(program) is None})
     if not missing:
         return
+    if os.geteuid() != 0:
+        raise DevError(f"missing programs, and only root can install them: {', '.join(missing)}")
     if shutil.which("apt-get") is None:
         raise DevError(f"missing programs, and no apt-get to install them: {', '.join(missing)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}

@@ -3,12 +3,17 @@
 import hashlib
 import json
 import tarfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from whetstone_dev import images
+from whetstone_dev.commands import DevError
 from whetstone_dev.gobuild import kubernetes_go_mod
-from whetstone_dev.images import IMAGES, Image, references_of
+from whetstone_dev.images import IMAGES, Image, Registry, old_tags, pushed, references_of, refusal
 from whetstone_dev.node import write_program_image
 
 UPSTREAM = """module k8s.io/kubernetes
@@ -91,7 +96,15 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name", ["images/server/Containerfile", "images/base/Containerfile", "server/pkg/a.py", "server/pkg/new/b.py"]
+    "name",
+    [
+        "images/server/Containerfile",
+        "images/base/Containerfile",
+        "server/pkg/a.py",
+        "server/pkg/new/b.py",
+        "pyproject.toml",
+        "uv.lock",
+    ],
 )
 def test_changed_input_changes_the_tag(checkout: Path, name: str) -> None:
     before = references_of([IMAGE])
@@ -112,6 +125,67 @@ def test_what_is_not_in_the_image_leaves_the_tag(checkout: Path, name: str) -> N
     (checkout / name).parent.mkdir(exist_ok=True)
     (checkout / name).write_text("second")
     assert references_of([IMAGE]) == before
+
+
+def test_image_without_our_code_does_not_follow_the_lock_file(checkout: Path) -> None:
+    image = Image(name="base", expected="moments")
+    before = references_of([image])
+    (checkout / "uv.lock").write_text("second")
+    assert references_of([image]) == before
+
+
+def test_only_other_tags_of_our_images_are_old() -> None:
+    ours = ["localhost/whetstone/server:latest", "localhost/whetstone/server:dev"]
+    others = ["localhost/whetstone/other:dev", "localhost/server:dev", "docker.io/whetstone/server:dev"]
+    assert old_tags([*ours, *others], known=["server"]) == ["localhost/whetstone/server:dev"]
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    """A registry over plain HTTP that holds one image and does not show another."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            name = self.path.removeprefix("/v2/team/whetstone/").partition("/")[0]
+            self.send_response({"there": 200, "private": 401, "broken": 500}.get(name, 404))
+            self.end_headers()
+
+        def log_message(self, *values: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host = f"127.0.0.1:{server.server_port}"
+        yield Registry(name=f"{host}/team", address=f"{host}/team", insecure=True)
+        server.shutdown()
+
+
+@pytest.mark.parametrize(("name", "expected"), [("there", True), ("absent", False), ("private", False)])
+def test_registry_says_what_it_holds(registry: Registry, name: str, *, expected: bool) -> None:
+    assert pushed(registry, f"{registry.name}/whetstone/{name}:1") is expected
+
+
+def test_registry_that_answers_otherwise_is_refused_in_one_line(registry: Registry) -> None:
+    with pytest.raises(DevError, match=r"^the registry at 127\.0\.0\.1:\d+ does not answer as one: HTTP Error 500.*$"):
+        pushed(registry, f"{registry.name}/whetstone/broken:1")
+
+
+def test_registry_without_certificate_needs_the_flag(registry: Registry) -> None:
+    with pytest.raises(DevError, match=r"^the registry at .*INSECURE_REGISTRY=1$"):
+        pushed(replace(registry, insecure=False), f"{registry.name}/whetstone/there:1")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("buildah push ...: exit code 125\n  x\n  authentication required", "log in with `buildah login r.example`"),
+        ("buildah push ...: exit code 125\n  no space left", "could not be pushed to r.example/team: no space left"),
+    ],
+)
+def test_refused_push_is_one_line(words: str, expected: str) -> None:
+    line = refusal(Registry(name="r.example/team", address="r.example/team"), "server", words)
+    assert expected in line
+    assert "\n" not in line
 
 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.name)

@@ -4,8 +4,10 @@ PYTHON := .venv/bin/python
 DEV := PYTHONPATH=dev:operator:server:trainer:agent $(PYTHON) -m whetstone_dev
 PYTEST := $(PYTHON) -m pytest
 STAMP := .venv/.whetstone-stamp
+DEMO := $(if $(REGISTRY),--registry '$(REGISTRY)') $(if $(INSECURE_REGISTRY),--insecure-registry) \
+	$(if $(STORAGE_CLASS),--storage-class '$(STORAGE_CLASS)') $(if $(SMALL),--small) $(if $(DRY_RUN),--dry-run)
 .DEFAULT_GOAL := help
-.PHONY: help venv generate verify lint test test-unit test-integration test-trainer test-cluster test-long demo cluster cluster-down cluster-status images clean bench
+.PHONY: help venv generate verify lint test test-unit test-integration test-trainer test-cluster test-long demo demo-down cluster cluster-down cluster-status images clean bench
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -16,8 +18,11 @@ $(STAMP): pyproject.toml uv.lock dev/bootstrap.sh
 
 venv: $(STAMP) ## Make .venv with all that the checks need
 
-demo: $(STAMP) ## Serve, benchmark, train, hot-load, benchmark again, compare, promote: the whole loop, for real
-	@$(DEV) demo
+demo: $(STAMP) ## The whole loop, for real; on your cluster with KUBECONFIG=... REGISTRY=... (docs/demo.md)
+	@$(DEV) demo $(DEMO)
+
+demo-down: $(STAMP) ## Remove what the demo made on the local cluster, or on that of KUBECONFIG
+	@$(DEV) demo-down
 
 test: $(STAMP) ## Unit, integration and cluster tests; sets everything up (one small loop on a shared engine)
 	@$(MAKE) --no-print-directory test-unit test-integration test-trainer test-cluster

@@ -38,8 +38,19 @@ def _build_tools(_: argparse.Namespace) -> None:
 
 def _demo(arguments: argparse.Namespace) -> None:
     from whetstone_dev.demo.__main__ import run_demo
+    from whetstone_dev.demo.target import choose
 
-    sys.exit(run_demo(small=arguments.small))
+    target = choose(
+        registry=arguments.registry, insecure=arguments.insecure_registry, storage_class=arguments.storage_class
+    )
+    sys.exit(run_demo(small=arguments.small, target=target, dry_run=arguments.dry_run))
+
+
+def _demo_down(_: argparse.Namespace) -> None:
+    from whetstone_dev.demo.down import take_down
+    from whetstone_dev.demo.target import of_cluster
+
+    take_down(of_cluster())
 
 
 def _verify(_: argparse.Namespace) -> None:
@@ -77,8 +88,13 @@ def _parser() -> argparse.ArgumentParser:
     images = add("images", _images, "build images and push them to the local registry")
     images.add_argument("only", nargs="*", metavar="IMAGE", help="only these (default: all)")
     add("build-tools", _build_tools, "build Kubernetes, CoreDNS, Helm and the volume provisioner into the cache")
-    demo = add("demo", _demo, "run the whole loop on the cluster")
+    demo = add("demo", _demo, "run the whole loop on the local cluster, or on that of KUBECONFIG")
     demo.add_argument("--small", action="store_true", help="a loop of 8 tasks that the tests use")
+    demo.add_argument("--registry", help="registry that the nodes of KUBECONFIG's cluster pull from, without a scheme")
+    demo.add_argument("--insecure-registry", action="store_true", help="it speaks HTTP or has an unknown certificate")
+    demo.add_argument("--storage-class", help="class with ReadWriteMany volumes (default: the cluster's default)")
+    demo.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
+    add("demo-down", _demo_down, "remove what the demo made on the local cluster, or on that of KUBECONFIG")
     add("verify", _verify, "check generated files, lint, types, import contracts and charts")
     add("generate", _generate, "rewrite everything that is generated")
     trainer = add("test-trainer", _test_trainer, "run the trainer's tests in an environment with torch")

@@ -6,6 +6,7 @@ removes processes, mounts, links, routes and control groups, also after a crash;
 
 import fcntl
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -126,6 +127,8 @@ class Cluster:
             nodes: How many nodes it shall have; None keeps what it has. A second one that is not wanted any more is
                 removed with its pods.
         """
+        if os.geteuid() != 0:
+            raise DevError("not root: the local cluster makes network namespaces and mounts; run make as root")
         packages.install(packages.NODE)
         build_all()
         with self._lock():

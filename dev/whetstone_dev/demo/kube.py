@@ -10,8 +10,12 @@ import yaml
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.dynamic import DynamicClient
-from kubernetes.dynamic.exceptions import NotFoundError
+from kubernetes.dynamic.exceptions import NotFoundError, ResourceNotFoundError
+from urllib3.exceptions import HTTPError
 
+from whetstone_dev.commands import DevError
+
+CONNECT_SECONDS = 15
 FIELD_MANAGER = "whetstone-demo"
 WHETSTONE = "whetstone.dev/v1alpha1"
 
@@ -29,8 +33,41 @@ class Kube:
 
     @classmethod
     def connect(cls, kubeconfig: Path) -> Self:
-        """Return a client for the current context of a kubeconfig."""
-        return cls(config.new_client_from_config(str(kubeconfig)))
+        """Return a client for the current context of a kubeconfig.
+
+        Raises:
+            DevError: The file says nothing usable, or the API server does not answer or does not know its user.
+        """
+        try:
+            api = config.new_client_from_config(str(kubeconfig))
+        except (config.ConfigException, yaml.YAMLError, OSError) as error:
+            raise DevError(f"kubeconfig {kubeconfig}: {' '.join(str(error).split())}") from error
+        host = api.configuration.host
+        try:
+            client.VersionApi(api).get_code(_request_timeout=CONNECT_SECONDS)
+            return cls(api)
+        except HTTPError as error:
+            reason = getattr(error, "reason", None) or error
+            raise DevError(f"API server {host} does not answer: {reason}") from error
+        except ApiException as error:
+            raise DevError(f"API server {host} refuses kubeconfig {kubeconfig}: {error.reason}") from error
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return str(self._api.configuration.host)
+
+    def version(self) -> tuple[int, int]:
+        """Return major and minor version of the API server."""
+        found = client.VersionApi(self._api).get_code()
+        return int(found.major), int("".join(character for character in found.minor if character.isdigit()))
+
+    def allowed(self, *, verb: str, group: str, resource: str, sub: str, namespace: str) -> bool:
+        """Return whether the kubeconfig's user may do something; no namespace means in all."""
+        attributes = {"verb": verb, "group": group, "resource": resource, "subresource": sub, "namespace": namespace}
+        review = {"spec": {"resourceAttributes": attributes}}
+        answer = client.AuthorizationV1Api(self._api).create_self_subject_access_review(review)
+        return bool(answer.status.allowed)
 
     def apply(self, obj: dict[str, Any], *, namespace: str | None = None) -> None:
         """Apply an object on the server side."""
@@ -52,9 +89,14 @@ class Kube:
             return None
         return found
 
-    def list(self, api_version: str, kind: str, *, namespace: str, labels: str = "") -> list[dict[str, Any]]:
-        """Return the objects of a namespace that match a label selector."""
-        resource = self._dynamic.resources.get(api_version=api_version, kind=kind)
+    def list(
+        self, api_version: str, kind: str, *, namespace: str | None = None, labels: str = ""
+    ) -> list[dict[str, Any]]:
+        """Return the objects of a namespace, or of all, that match a label selector; none of an unknown kind."""
+        try:
+            resource = self._dynamic.resources.get(api_version=api_version, kind=kind)
+        except ResourceNotFoundError:
+            return []
         items: list[dict[str, Any]] = resource.get(namespace=namespace, label_selector=labels).to_dict()["items"]
         return items
 
@@ -80,6 +122,8 @@ class Kube:
         """Return an OpenAI client that reaches a Service through the API server, with the kubeconfig's rights."""
         settings = self._api.configuration
         context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+        if not settings.verify_ssl:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if settings.cert_file:
             context.load_cert_chain(settings.cert_file, settings.key_file)
         token = (settings.api_key.get("authorization") or "").removeprefix("Bearer ")

@@ -12,6 +12,9 @@ MODEL = "smollm2-135m"
 SERVER, TRAINING, BASELINE, CANDIDATE = "smollm2", "shell-tasks", "baseline", "candidate"
 NAMES = frozenset({SERVER, TRAINING, BASELINE, CANDIDATE})
 ALIAS, ADAPTER = "assistant", "shell-tasks"
+NAMESPACE = "whetstone-demo"
+MARK = {"app.kubernetes.io/managed-by": "whetstone-demo"}
+"""Labels of namespaces that the demo made, and may delete."""
 KV_CACHE_BYTES = 512 * 1024 * 1024
 
 
@@ -39,12 +42,13 @@ def examples() -> list[dict[str, Any]]:
     return read_manifests(CHECKOUT / "examples" / "loop")
 
 
-def fit_to_cpu(objects: list[dict[str, Any]], size: Size) -> list[dict[str, Any]]:
+def fit_to_cpu(objects: list[dict[str, Any]], size: Size, *, storage_class: str | None = None) -> list[dict[str, Any]]:
     """Return the manifests for a node with 2 cores and no GPU.
 
     Args:
         objects: The manifests as they lie in `examples/loop`.
         size: How much to do.
+        storage_class: Class of the claims; None leaves it to the cluster.
     """
     fitted = deepcopy(objects)
     for obj in fitted:
@@ -58,6 +62,8 @@ def fit_to_cpu(objects: list[dict[str, Any]], size: Size) -> list[dict[str, Any]
             spec["resources"] = {"requests": {"cpu": "500m", "memory": "3Gi"}, "limits": {"memory": "8Gi"}}
         elif obj["kind"] == "BenchmarkRun":
             spec["agent"]["parameters"]["systemPrompt"] = SYSTEM_PROMPT
+        elif obj["kind"] == "PersistentVolumeClaim" and storage_class:
+            spec["storageClassName"] = storage_class
     return fitted
 
 
@@ -68,7 +74,12 @@ def _engine_arguments() -> list[str]:
 def namespace(name: str) -> dict[str, Any]:
     """Return the namespace: tasks run as root, so trial pods need the standard `baseline`."""
     labels = {"pod-security.kubernetes.io/enforce": "baseline", "pod-security.kubernetes.io/warn": "baseline"}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {**MARK, **labels}}}
+
+
+def system_namespace(name: str) -> dict[str, Any]:
+    """Return the namespace of the operator."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(MARK)}}
 
 
 def seed_job(*, image: str, task_image: str, size: Size) -> dict[str, Any]:

@@ -60,10 +60,12 @@ class Watch:
 
     Args:
         read: Reads the objects to follow.
+        check: Looks at what else can be in the way; raises a DemoError.
     """
 
-    def __init__(self, read: Callable[[], list[dict[str, Any]]]) -> None:
+    def __init__(self, read: Callable[[], list[dict[str, Any]]], *, check: Callable[[], None] = lambda: None) -> None:
         self._read = read
+        self._check = check
         self._lines: dict[tuple[str, str], str] = {}
         self._stalled: dict[tuple[str, str], float] = {}
         self._begun = time.monotonic()
@@ -85,6 +87,7 @@ class Watch:
                 return time.monotonic() - start
             for obj in objects:
                 self._refuse_stalled(obj)
+            self._check()
             if time.monotonic() - start > seconds:
                 waiting = next((obj for obj in objects if not is_true(obj, "Ready")), None)
                 raise DemoError(f"{what}: not there after {seconds:.0f} s", waiting)

@@ -13,7 +13,9 @@ BASH = shutil.which("bash") or "/bin/bash"
 STUBS = {"uname": "echo Linux", "id": "echo 0", "go": "exit 0"}
 
 
-def bootstrap(folder: Path, **stubs: str | None) -> subprocess.CompletedProcess[str]:
+def bootstrap(
+    folder: Path, variables: dict[str, str] | None = None, **stubs: str | None
+) -> subprocess.CompletedProcess[str]:
     """Run a copy of the script with nothing on the PATH but stubs; None takes a program away."""
     programs, dev = folder / "bin", folder / "dev"
     programs.mkdir()
@@ -25,7 +27,7 @@ def bootstrap(folder: Path, **stubs: str | None) -> subprocess.CompletedProcess[
         if text is not None:
             (programs / name).write_text(f"#!{BASH}\n{text}\n")
             (programs / name).chmod(0o755)
-    environment = {"PATH": str(programs), "HOME": str(folder)}
+    environment = {"PATH": str(programs), "HOME": str(folder), **(variables or {})}
     return subprocess.run([BASH, script], env=environment, text=True, capture_output=True, check=False)
 
 
@@ -47,6 +49,11 @@ def test_bootstrap_refuses_with_one_line(tmp_path: Path, stubs: dict[str, str | 
     assert line.startswith(f"whetstone: {expected}")
     assert done.stdout == ""
     assert not (tmp_path / ".venv").exists()
+
+
+def test_bootstrap_needs_no_root_for_a_cluster_of_the_users(tmp_path: Path) -> None:
+    done = bootstrap(tmp_path, {"KUBECONFIG": "mine", "REGISTRY": "mine"}, id="echo 1000")
+    assert done.stderr.startswith("whetstone: no Python")
 
 
 def test_failure_is_one_line_and_exit_code_1(

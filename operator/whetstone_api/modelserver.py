@@ -1,11 +1,11 @@
 """ModelServer: a vLLM server with hot LoRA adapters and stable aliases."""
 
-from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from whetstone_api.aliases import AliasSpec, AliasStatus
+from whetstone_api.engine import EngineSpec
 from whetstone_api.schema import (
     ApiModel,
     LocalRef,
@@ -52,41 +52,6 @@ class ModelSpec(ApiModel):
         Rule(
             rule="!self.source.uri.startsWith('pvc://') || !has(self.cache)",
             message="cache has no use with pvc://, which is read where it lies; leave it out",
-        ),
-    )
-
-
-class Dtype(StrEnum):
-    """Precision of the engine."""
-
-    AUTO = "Auto"
-    FLOAT32 = "Float32"
-    BFLOAT16 = "BFloat16"
-    FLOAT16 = "Float16"
-
-
-class EngineSpec(ApiModel):
-    """The vLLM engine."""
-
-    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    """Engine image; the operator's default (stock vLLM) when absent."""
-    dtype: Dtype = Dtype.AUTO
-    """Precision: Auto takes the checkpoint's. On CPUs use Float32."""
-    max_model_length: Annotated[int, Field(ge=16, le=4194304)] | None = None
-    """Longest context in tokens; the model's own limit when absent."""
-    extra_args: Annotated[list[Annotated[str, Field(max_length=512)]], Field(max_length=64)] | None = None
-    """Further arguments of `vllm serve`, as they are."""
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            rule=(
-                "!has(self.extraArgs) || !self.extraArgs.exists(a, a.matches("
-                "'^--(model|served-model-name|host|port|api-key|middleware|api-server-count|enable-lora|lora-modules"
-                "|max-loras|max-lora-rank|max-model-len|dtype|root-path|ssl-[a-z-]+|config)(=.*)?$'))"
-            ),
-            message=(
-                "extraArgs must not set what Whetstone sets itself (model, names, host, port, api-key, middleware,"
-                " LoRA, dtype, max-model-len, ssl, config); use the fields of the spec"
-            ),
         ),
     )
 

@@ -70,7 +70,7 @@ class DesiredState(WireModel):
     """Folder of the base model inside the sidecar."""
     max_rank: int
     dtype: str
-    """Engine's dtype flag: auto, float32, bfloat16 or float16."""
+    """Engine's precision: auto, float32, bfloat16 or float16; of quantized weights, the method (`fp8`)."""
     adapters: list[DesiredAdapter] = Field(default_factory=list)
     """Of several versions under one name, the bare name serves the first; the others are held for aliases."""
     aliases: dict[str, str] = Field(default_factory=dict)

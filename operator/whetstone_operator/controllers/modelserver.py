@@ -23,6 +23,7 @@ from whetstone_operator.controllers.source_pins import Pin, Pins, pin_model
 from whetstone_operator.kinds import BENCHMARK_RUN, CLAIM, CONFIG_MAP, POD, SECRET, TRAINING_JOB, Key
 from whetstone_operator.metrics import ALIAS_MOVES
 from whetstone_operator.resources import modelserver as build
+from whetstone_operator.resources.engine import precision
 from whetstone_operator.resources.source_volumes import model_path
 from whetstone_operator.runtime.clock import to_rfc3339
 from whetstone_operator.runtime.events import NORMAL
@@ -234,7 +235,7 @@ class ServerReconcile:
             base_name=spec.model.served_name,
             model_path=model_path(self.server),
             max_rank=spec.adapter_capacity.max_rank,
-            dtype=build.DTYPE_FLAGS[spec.engine.dtype],
+            dtype=precision(spec.engine),
             adapters=wanted_adapters(self.adapters, held=self.held.adapters if self.held else [], routes=routes),
             aliases=routes.single,
             splits=routes.splits,

@@ -7,11 +7,17 @@ over the sidecar's API, so that a hot change never starts a rollout.
 import base64
 from typing import Any
 
-from whetstone_api.modelserver import Dtype, ModelServer
+from whetstone_api.modelserver import ModelServer
 from whetstone_api.pod_state import DESIRED_FILE, ENGINE_PORT, SIDECAR_PORT, DesiredState
 from whetstone_api.vocabulary import Reason
 
 from whetstone_operator.resources import source_volumes
+from whetstone_operator.resources.engine import (
+    engine_options,
+    engine_resources,
+    engine_variables,
+    extra_arguments,
+)
 from whetstone_operator.resources.lifetimes import KEEP_ALIVE_SECONDS, PROBE_PERIOD_SECONDS, Lifetimes, lifetimes
 from whetstone_operator.resources.metadata import child_labels, child_metadata, selector_labels
 from whetstone_operator.resources.pods import (
@@ -40,12 +46,6 @@ TOKEN_KEY = "token"  # noqa: S105 - a key's name, not a secret
 SERVICE_PORT = 80
 MAX_ADAPTERS = 64
 """Bound of spec.adapters: so many stay loaded, however few fit into one batch."""
-DTYPE_FLAGS = {
-    Dtype.AUTO: "auto",
-    Dtype.FLOAT32: "float32",
-    Dtype.BFLOAT16: "bfloat16",
-    Dtype.FLOAT16: "float16",
-}
 _TMP = "/tmp"  # noqa: S108 - an emptyDir of the pod
 
 
@@ -231,22 +231,20 @@ def _guard_container(settings: Settings) -> dict[str, Any]:
 def engine_arguments(server: ModelServer) -> list[str]:
     """Return the arguments of `vllm serve`; the user's own come last."""
     spec = server.spec
-    arguments = [
+    return [
         source_volumes.model_path(server),
         f"--served-model-name={spec.model.served_name}",
         "--host=0.0.0.0",
         f"--port={ENGINE_PORT}",
-        f"--dtype={DTYPE_FLAGS[spec.engine.dtype]}",
         "--enable-lora",
         f"--max-loras={spec.adapter_capacity.max_loras}",
         f"--max-cpu-loras={max(MAX_ADAPTERS, spec.adapter_capacity.max_loras)}",
         f"--max-lora-rank={spec.adapter_capacity.max_rank}",
         f"--middleware={GUARD_CLASS}",
         f"--shutdown-timeout={lifetimes(spec).shutdown}",
+        *engine_options(spec.engine),
+        *extra_arguments(spec.engine),
     ]
-    if spec.engine.max_model_length is not None:
-        arguments.append(f"--max-model-len={spec.engine.max_model_length}")
-    return arguments + list(spec.engine.extra_args or [])
 
 
 def _engine_container(server: ModelServer, settings: Settings) -> dict[str, Any]:
@@ -257,7 +255,7 @@ def _engine_container(server: ModelServer, settings: Settings) -> dict[str, Any]
         **image_fields(settings, server.spec.engine.image or settings.engine_image),
         "command": ["python3", "-m", "vllm.entrypoints.cli.main", "serve"],
         "args": engine_arguments(server),
-        "env": _engine_environment(ready_seconds=times.engine_ready),
+        "env": [*engine_variables(server.spec.engine), *_engine_environment(ready_seconds=times.engine_ready)],
         "ports": [{"name": "http", "containerPort": ENGINE_PORT, "protocol": "TCP"}],
         "securityContext": container_security(),
         "startupProbe": {
@@ -279,8 +277,9 @@ def _engine_container(server: ModelServer, settings: Settings) -> dict[str, Any]
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - a volume of the pod
         ],
     }
-    if server.spec.resources is not None:
-        container["resources"] = server.spec.resources.to_wire()
+    resources = engine_resources(server.spec.engine, server.spec.resources)
+    if resources is not None:
+        container["resources"] = resources
     return container
 
 

@@ -58,7 +58,17 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
     spec = {
         "model": {"source": {"uri": "pvc://models/base"}, "servedName": "base"},
         **({"model": FAR_MODEL} if far else {}),
-        "engine": {"image": "vllm:1", "dtype": "Auto", "maxModelLength": 1024, "extraArgs": ["--enforce-eager"]},
+        "engine": {
+            "image": "vllm:1",
+            "dtype": "Auto",
+            "maxModelLength": 1024,
+            "gpuMemoryUtilization": "0.9",
+            "quantization": "Fp8",
+            "parallelism": {"tensor": 2, "pipeline": 1, "data": 1},
+            "toolCalling": {"parser": "hermes", "reasoningParser": "qwen3"},
+            "env": [{"name": "OMP_NUM_THREADS", "value": "4"}],
+            "extraArgs": ["--enforce-eager"],
+        },
         "replicas": 1,
         "resources": RESOURCES,
         "adapterStores": [

@@ -6,25 +6,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from integration.constraints.objects import DIGEST, VARIANTS, Object, steps_of
+from whetstone_api.engine import OWN_FLAGS
 
 MISSING = object()
 """Stands for "take the field away" in a change."""
 NOT_PLAIN = "uri must not contain . or .. as a path segment"
 FORBIDDEN_ARGUMENTS = (
-    "--model=x",
-    "--served-model-name",
-    "--host=0.0.0.0",
+    *(f"--{flag}" for flag in OWN_FLAGS),
     "--port=1",
-    "--api-key=k",
-    "--middleware=m",
-    "--enable-lora",
-    "--lora-modules=a=b",
-    "--max-loras=1",
-    "--max-lora-rank=8",
-    "--max-model-len=1",
-    "--dtype=half",
-    "--ssl-keyfile=k",
-    "--config=f",
+    "--data-parallel-size=2",
+    "--data_parallel_rank",
+    "--no-enable-lora",
+    "--no_enable_lora",
+    "--served_model_name=x",
+    "--serv=x",
+    "--no-enable-lor",
+    "--mod",
+    "--middlew=x",
+    "--trust-request-ch",
+    "--",
+    "--data_p=2",
+    "--model.x=1",
+)
+FORBIDDEN_VARIABLES = (
+    *("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "PATH", "HOME", "WHETSTONE_TOKEN_FILE", "HF_TOKEN"),
+    *("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_API_KEY", "VLLM_SKIP_MODEL_NAME_VALIDATION", "VLLM_SERVER_DEV_MODE"),
+    *("VLLM_PLUGINS", "VLLM_USE_RUST_FRONTEND", "VLLM_LORA_RESOLVER_CACHE_DIR", "VLLM_MODEL_REDIRECT_PATH"),
 )
 
 
@@ -136,11 +143,30 @@ RULES: tuple[RuleRow, ...] = (
     ),
     RuleRow(
         node="ModelServer.spec.engine",
-        message="extraArgs must not set what Whetstone sets itself",
+        message="extraArgs must not set, or abbreviate, what Whetstone sets itself",
         accept=(
             {"spec.engine.extraArgs": ["--enforce-eager", "--max-num-seqs=4", "--model-impl=auto", "--tokenizer-mode"]},
+            {"spec.engine.extraArgs": ["--speculative-config", '{"model": "--model"}', "--no-enable-prefix-caching"]},
         ),
         reject=tuple({"spec.engine.extraArgs": ["--enforce-eager", one]} for one in FORBIDDEN_ARGUMENTS),
+    ),
+    RuleRow(
+        node="ModelServer.spec.engine",
+        message="extraArgs must use long option names",
+        accept=({"spec.engine.extraArgs": ["-O3", "-1", "-"]},),
+        reject=tuple({"spec.engine.extraArgs": [one]} for one in ("-tp", "-dp=2", "-q", "-asc", "-cc.mode=3")),
+    ),
+    RuleRow(
+        node="ModelServer.spec.engine.toolCalling",
+        message="give parser, reasoningParser or both",
+        accept=({"spec.engine.toolCalling.parser": MISSING}, {"spec.engine.toolCalling.reasoningParser": MISSING}),
+        reject=({"spec.engine.toolCalling": {}},),
+    ),
+    RuleRow(
+        node="ModelServer.spec.engine.env[]",
+        message="env must not set what opens the engine",
+        accept=tuple({"spec.engine.env.0.name": one} for one in ("VLLM_LOGGING_LEVEL", "NCCL_DEBUG", "MY_PATH")),
+        reject=tuple({"spec.engine.env.0.name": one} for one in FORBIDDEN_VARIABLES),
     ),
     RuleRow(
         node="ModelServer.spec.adapters[]",

@@ -17,6 +17,10 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
     f"{BR}.status.comparison.verdict": ("Better", "Worse", "Inconclusive", "NotComparable"),
     f"{LT}.spec.method": ("SFT",),
     f"{MS}.spec.engine.dtype": ("Auto", "Float32", "BFloat16", "Float16"),
+    f"{MS}.spec.engine.quantization": (
+        *("Fp8", "Awq", "AwqMarlin", "Gptq", "GptqMarlin"),
+        *("CompressedTensors", "ModelOpt"),
+    ),
     f"{MS}.spec.adapterCapacity.maxRank": (1, 8, 16, 32, 64, 128, 256, 320, 512),
 }
 
@@ -45,6 +49,9 @@ RANGES: Mapping[str, tuple[int, int]] = {
     f"{MS}.spec.aliases[].promotion.minimumTasks": (1, 100000),
     f"{MS}.spec.aliases[].targets[].weight": (0, 1000),
     f"{MS}.spec.engine.maxModelLength": (16, 4194304),
+    f"{MS}.spec.engine.parallelism.data": (1, 64),
+    f"{MS}.spec.engine.parallelism.pipeline": (1, 64),
+    f"{MS}.spec.engine.parallelism.tensor": (1, 64),
     f"{MS}.spec.replicas": (0, 1000),
     f"{MS}.spec.startup.timeoutSeconds": (30, 86400),
     f"{MS}.spec.drain.seconds": (0, 3600),
@@ -62,6 +69,7 @@ ITEMS: Mapping[str, tuple[int, int]] = {
     f"{MS}.spec.adapters": (0, 64),
     f"{MS}.spec.aliases": (0, 32),
     f"{MS}.spec.aliases[].targets": (1, 8),
+    f"{MS}.spec.engine.env": (0, 64),
     f"{MS}.spec.engine.extraArgs": (0, 64),
     f"{MS}.status.adapters": (0, 64),
     f"{MS}.status.aliases": (0, 32),
@@ -97,6 +105,7 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     f"{MS}.spec.adapterStores[].claimName": (1, 253),
     f"{MS}.spec.model.cache.claimName": (1, 253),
     f"{MS}.spec.aliases[].promotion.benchmarkSelector.matchLabels.*": (0, 63),
+    f"{MS}.spec.engine.env[].value": (0, 4096),
     f"{MS}.spec.engine.extraArgs[]": (0, 512),
     f"{MS}.spec.engine.image": (1, 512),
     f"{BR}.status.comparison.baseline": (0, 63),
@@ -251,6 +260,11 @@ SIGNED_DECIMAL = Format(
 QUANTITY = Format(
     0, 32, accept=("1", "500m", "0.5", "4Gi", "2e3", "1" * 32), reject=("", "-1", "4GiB", "4 Gi", "one", "4gb")
 )
+SHARE = Format(
+    0, 8, accept=("0.5", "0.05", "1", "1.0", "0.923456"), reject=("", "0", "0.0", "1.5", ".5", "0.", "90", "0.9 ", "-1")
+)
+PARSER = Format(1, 64, accept=("h", "qwen3_coder", "a-b", "a" * 64), reject=("A", "_a", "-a", "a b", "a.b", "a/b"))
+VARIABLE = Format(1, 128, accept=("N", "OMP_NUM_THREADS", "_n0", "A" * 128), reject=("0A", "A-B", "A.B", "A B", "A=B"))
 CONTENT_DIGEST = Format(
     0, 71, accept=(DIGEST, "sha256:" + "af09" * 16), reject=("", "0" * 64, "sha256:" + "A" * 64, "sha256:" + "0" * 63)
 )
@@ -301,6 +315,10 @@ FORMATS: Mapping[str, Format] = {
     f"{MS}.spec.adapters[].trainingJobRef.name": OBJECT_NAME,
     f"{MS}.spec.aliases[].name": SERVED_NAME,
     f"{MS}.spec.aliases[].targets[].adapter": SERVED_NAME,
+    f"{MS}.spec.engine.env[].name": VARIABLE,
+    f"{MS}.spec.engine.gpuMemoryUtilization": SHARE,
+    f"{MS}.spec.engine.toolCalling.parser": PARSER,
+    f"{MS}.spec.engine.toolCalling.reasoningParser": PARSER,
     f"{MS}.spec.model.servedName": SERVED_NAME,
     f"{MS}.spec.model.source.digest": CONTENT_DIGEST,
     f"{MS}.spec.model.source.secretRef.name": SECRET_NAME,

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from whetstone_api.aliases import AliasSpec, AliasStatus
 from whetstone_api.engine import EngineSpec
+from whetstone_api.sampling import DefaultSampling
 from whetstone_api.schema import (
     ApiModel,
     LocalRef,
@@ -37,6 +38,8 @@ class ModelSpec(ApiModel):
     """The name that clients use for the base model."""
     cache: ModelCache | None = None
     """Keeps what was fetched; without it, every new pod fetches the model again."""
+    default_sampling: DefaultSampling | None = None
+    """Sampling of requests that do not say it themselves."""
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="!self.source.uri.matches('^(s3|https)://') || has(self.source.digest)",

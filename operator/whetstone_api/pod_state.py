@@ -77,6 +77,8 @@ class DesiredState(WireModel):
     """Served name (version or base) by alias with one target."""
     splits: dict[str, list[AliasShare]] = Field(default_factory=dict)
     """Targets by alias with several."""
+    sampling: dict[str, int | float] = Field(default_factory=dict)
+    """Sampling for requests that leave it out, by field of the request."""
 
 
 class Effect(StrEnum):
@@ -151,6 +153,8 @@ class GuardRoutes(WireModel):
     """Served version, or base, by alias with one target."""
     splits: dict[str, list[AliasShare]] = Field(default_factory=dict)
     """Targets by alias with several. A target that is neither the base nor one of `versions` is answered with 503."""
+    sampling: dict[str, int | float] = Field(default_factory=dict)
+    """Sampling for requests that leave it out, by field of the request."""
     versions: list[str] = Field(default_factory=list)
     """Versions that clients may name themselves: loaded and probed."""
     pending: list[str] = Field(default_factory=list)

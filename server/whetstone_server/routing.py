@@ -58,6 +58,7 @@ def plan_routes(
         adapters=adapters,
         aliases=aliases,
         splits=splits,
+        sampling=desired.sampling,
         versions=versions,
         pending=pending,
     )

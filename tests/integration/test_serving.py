@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -10,6 +11,7 @@ from integration.api import Api, Object
 from integration.engine_pods import SERVER_SPEC, EnginePod, Kubelet
 from integration.operator_process import OperatorProcess
 from integration.world import ADAPTER, DATASET, TIME, World
+from support.fake_vllm import BASE
 from support.waiting import eventually
 from whetstone_api.digests import versioned_name
 from whetstone_api.vocabulary import ADAPTER_HEADER, SESSION_HEADER
@@ -216,6 +218,26 @@ def test_alias_with_several_targets_answers_a_session_alike_on_every_replica(wor
         ),
         what="one target answers",
     )
+
+
+def test_default_sampling_reaches_the_engine_and_changes_without_a_restart(world: World, kubelet: Kubelet) -> None:
+    model = {**SERVER_SPEC["model"], "defaultSampling": {"temperature": "0.7", "topP": "0.9", "maxTokens": 32}}
+    serve(world, model=model)
+    [pod] = kubelet.running(1)
+
+    def asked(**body: Any) -> Object:
+        """Return what the engine got for a request."""
+        httpx.post(f"{pod.url}/v1/completions", json={"prompt": "x", "model": BASE, **body}, trust_env=False)
+        got: Object = [body for _, path, body in pod.engine.calls if path == "/v1/completions"][-1]
+        return {name: got.get(name) for name in ("temperature", "top_p", "max_tokens")}
+
+    assert asked() == {"temperature": 0.7, "top_p": 0.9, "max_tokens": 32}
+    assert asked(temperature=0, max_tokens=5) == {"temperature": 0, "top_p": 0.9, "max_tokens": 5}
+    fewer = {"spec": {"model": {"defaultSampling": {"topP": None, "maxTokens": 64}}}}
+    world.api.merge(KIND, "server", fewer, namespace=world.namespace)
+    expected = {"temperature": 0.7, "top_p": None, "max_tokens": 64}
+    eventually(lambda: asked() == expected, what="the new defaults")
+    assert kubelet.running(1) == [pod]
 
 
 def test_at_rest_the_api_server_hears_nothing(

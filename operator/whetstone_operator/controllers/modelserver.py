@@ -239,6 +239,7 @@ class ServerReconcile:
             adapters=wanted_adapters(self.adapters, held=self.held.adapters if self.held else [], routes=routes),
             aliases=routes.single,
             splits=routes.splits,
+            sampling=spec.model.default_sampling.to_request() if spec.model.default_sampling else {},
         )
         changed = wanted != self.held
         if changed:

@@ -28,6 +28,7 @@ FAR_MODEL = {
     "servedName": "base",
     "cache": {"claimName": "cache"},
 }
+SAMPLING = {"temperature": "0.7", "topP": "0.9", "maxTokens": 64}
 INTERVAL = {"low": "-0.1", "high": "0.2", "confidence": "0.95"}
 
 
@@ -56,7 +57,7 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
         first = {"source": {"uri": "s3://adapters/a", "digest": DIGEST, "secretRef": {"name": "keys"}}}
     alias: Object = {"promotion": promotion} if promoted else {"targets": [{"adapter": "b", "weight": 1}]}
     spec = {
-        "model": {"source": {"uri": "pvc://models/base"}, "servedName": "base"},
+        "model": {"source": {"uri": "pvc://models/base"}, "servedName": "base", "defaultSampling": SAMPLING},
         **({"model": FAR_MODEL} if far else {}),
         "engine": {
             "image": "vllm:1",

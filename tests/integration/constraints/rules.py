@@ -142,6 +142,18 @@ RULES: tuple[RuleRow, ...] = (
         reject=({"spec.aliases.0.targets.0.adapter": "nobody"}, {"spec.adapters": MISSING}),
     ),
     RuleRow(
+        node="ModelServer.spec.model.defaultSampling",
+        message="temperature must be at most 2",
+        accept=({"spec.model.defaultSampling.temperature": "0"}, {"spec.model.defaultSampling.temperature": "2"}),
+        reject=({"spec.model.defaultSampling.temperature": "2.01"}, {"spec.model.defaultSampling.temperature": "1e1"}),
+    ),
+    RuleRow(
+        node="ModelServer.spec.model.defaultSampling",
+        message="topP must be above 0 and at most 1",
+        accept=({"spec.model.defaultSampling.topP": "1"}, {"spec.model.defaultSampling.topP": "1e-2"}),
+        reject=({"spec.model.defaultSampling.topP": "0"}, {"spec.model.defaultSampling.topP": "1.01"}),
+    ),
+    RuleRow(
         node="ModelServer.spec.engine",
         message="extraArgs must not set, or abbreviate, what Whetstone sets itself",
         accept=(

@@ -52,6 +52,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     f"{MS}.spec.engine.parallelism.data": (1, 64),
     f"{MS}.spec.engine.parallelism.pipeline": (1, 64),
     f"{MS}.spec.engine.parallelism.tensor": (1, 64),
+    f"{MS}.spec.model.defaultSampling.maxTokens": (1, 4194304),
     f"{MS}.spec.replicas": (0, 1000),
     f"{MS}.spec.startup.timeoutSeconds": (30, 86400),
     f"{MS}.spec.drain.seconds": (0, 3600),
@@ -254,6 +255,7 @@ DECIMAL = Format(
     accept=("0", "0.5", "2e-4", "1E+3", "1" * 24),
     reject=("", "-1", "+1", ".5", "1.", "one", "1,5", "0x1", "inf", "nan"),
 )
+SAMPLED = Format(0, 24, accept=("0.5", "2e-1", "1." + "0" * 22), reject=DECIMAL.reject)
 SIGNED_DECIMAL = Format(
     0, 24, accept=("0", "-0.5", "2e-4", "-1e-9", "1" * 24), reject=("", "--1", "+1", ".5", "one", "nan")
 )
@@ -319,6 +321,8 @@ FORMATS: Mapping[str, Format] = {
     f"{MS}.spec.engine.gpuMemoryUtilization": SHARE,
     f"{MS}.spec.engine.toolCalling.parser": PARSER,
     f"{MS}.spec.engine.toolCalling.reasoningParser": PARSER,
+    f"{MS}.spec.model.defaultSampling.temperature": SAMPLED,
+    f"{MS}.spec.model.defaultSampling.topP": SAMPLED,
     f"{MS}.spec.model.servedName": SERVED_NAME,
     f"{MS}.spec.model.source.digest": CONTENT_DIGEST,
     f"{MS}.spec.model.source.secretRef.name": SECRET_NAME,

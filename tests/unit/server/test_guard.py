@@ -481,6 +481,29 @@ async def test_requests_to_an_alias_are_counted_by_what_answers(client: Client) 
     assert {served: count(served) for served in before} == before
 
 
+@pytest.mark.parametrize(
+    ("path", "asked", "got"),
+    [
+        ("chat/completions", {}, {"temperature": 0.7, "top_p": 0.9, "max_tokens": 32}),
+        ("completions", {"temperature": None}, {"temperature": 0.7, "top_p": 0.9, "max_tokens": 32}),
+        ("completions", {"temperature": 0, "max_tokens": 99}, {"temperature": 0, "top_p": 0.9, "max_tokens": 99}),
+        (
+            "chat/completions",
+            {"max_completion_tokens": 99, "top_p": 1},
+            {"temperature": 0.7, "top_p": 1, "max_completion_tokens": 99},
+        ),
+        ("embeddings", {}, {}),
+    ],
+)
+async def test_sampling_that_a_request_leaves_out_is_the_servers(
+    client: Client, path: str, asked: dict[str, Any], got: dict[str, Any]
+) -> None:
+    sampling: dict[str, int | float] = {"temperature": 0.7, "top_p": 0.9, "max_tokens": 32}
+    await client.route(ROUTES.model_copy(update={"sampling": sampling}))
+    await client.call("POST", f"/v1/{path}", json={"model": "sql", "prompt": "x", **asked})
+    assert client.engine.calls == [("POST", f"/v1/{path}", {"model": VERSION, "prompt": "x", **got})]
+
+
 async def test_wrong_routes_are_refused_and_the_old_ones_stay(client: Client) -> None:
     await client.route()
     weightless = {"a": [{"adapter": "b", "servedName": "b", "weight": 0}]}
@@ -491,6 +514,7 @@ async def test_wrong_routes_are_refused_and_the_old_ones_stay(client: Client) ->
         {"open": True, "base": "b", "splits": {"a": [{"adapter": "b"}]}},
         {"open": True, "base": "b", "splits": weightless},
         {"open": True, "base": "b", "splits": ["a"]},
+        {"open": True, "base": "b", "sampling": {"temperature": "1"}},
     ):
         assert (await client.call("PUT", GUARD_PATH, json=wrong, headers=TOKEN))[0] == 400
     _, state, _ = await client.call("GET", GUARD_PATH, headers=TOKEN)

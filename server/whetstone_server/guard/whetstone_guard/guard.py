@@ -15,6 +15,7 @@ from .asgi import App, Message, Receive, Refused, Scope, Send, header, read_body
 from .drain import Drain
 from .quiet import Quiet, mixes_prompt_logprobs, read_hold
 from .routes import Routes, parse_routes
+from .sampling import with_defaults
 from .splits import session_of
 from .table import route_table
 
@@ -136,6 +137,7 @@ class Guard:
             served = self._routes.resolve(requested, session=session_of(scope["headers"], request))
             if requested in self._routes.splits or requested in self._routes.aliases:
                 measures.count_alias(requested, served)
+            request = with_defaults(request, path=scope["path"], sampling=self._routes.sampling)
             wanted, hide_usage = with_usage({**request, "model": served})
             answer = Answer(send, requested=requested, served=served, hide_usage=hide_usage)
             self._in_flight[served] += 1

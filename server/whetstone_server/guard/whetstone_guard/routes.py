@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .asgi import Refused
+from .sampling import parse_sampling
 from .splits import Share, choose, parse_splits
 
 
@@ -19,6 +20,7 @@ class Routes:
         adapters: Served version by bare adapter name.
         aliases: Served version, or base, by alias with one target.
         splits: Targets by alias with several.
+        sampling: Sampling for requests that leave it out, by field of the request.
         versions: Versions that clients may name themselves.
         pending: Names whose version this pod does not hold yet.
     """
@@ -28,6 +30,7 @@ class Routes:
     adapters: dict[str, str] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     splits: dict[str, list[Share]] = field(default_factory=dict)
+    sampling: dict[str, float] = field(default_factory=dict)
     versions: list[str] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
 
@@ -95,6 +98,7 @@ def parse_routes(body: bytes) -> Routes:
         adapters=_names_by_name(value, "adapters"),
         aliases=_names_by_name(value, "aliases"),
         splits=parse_splits(value.get("splits") or {}),
+        sampling=parse_sampling(value.get("sampling") or {}),
         versions=_names(value, "versions"),
         pending=_names(value, "pending"),
     )

@@ -4,7 +4,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from whetstone_api.benchmarkrun import GateSpec
 from whetstone_api.schema import ApiModel, Rule, ServedName
+from whetstone_api.source import Digest
+
+HISTORY_SHOWN = 10
+"""Moves that a status remembers."""
 
 
 class AliasTarget(ApiModel):
@@ -28,8 +33,12 @@ class PromotionSpec(ApiModel):
 
     benchmark_selector: BenchmarkSelector
     """Which BenchmarkRuns count."""
+    suite_digest: Digest | None = None
+    """Only runs of exactly these tasks count; a run tells it in status.suiteDigest."""
     minimum_tasks: Annotated[int, Field(ge=1, le=100000)] = 1
     """Fewest scored tasks of a run that may move the alias."""
+    gates: Annotated[list[GateSpec], Field(min_length=1, max_length=16)] | None = None
+    """Gates that a run must pass to promote, besides its own; a run without gates may then promote, too."""
 
 
 class AliasSpec(ApiModel):
@@ -65,6 +74,21 @@ class AliasTargetStatus(ApiModel):
     """Its part of the requests."""
 
 
+class AliasMove(ApiModel):
+    """A move of an alias."""
+
+    time: Annotated[str, Field(max_length=64)]
+    """When, RFC 3339."""
+    reason: Annotated[str, Field(max_length=64)]
+    """Initial, Promotion, Rollback, Removed or Spec."""
+    served_name: Annotated[str, Field(max_length=64)]
+    """Version that answered from then on; of several, that of the heaviest."""
+    digest: Annotated[str, Field(max_length=71)] | None = None
+    """Its content digest; absent for the base."""
+    benchmark_run: Annotated[str, Field(max_length=63)] | None = None
+    """The run that moved it."""
+
+
 class AliasStatus(ApiModel):
     """What an alias serves now."""
 
@@ -84,3 +108,10 @@ class AliasStatus(ApiModel):
     """All targets where there are several; `adapter` and `servedName` are then those of the heaviest."""
     previous: Annotated[str, Field(max_length=64)] | None = None
     """Version that answered before."""
+    history: Annotated[list[AliasMove], Field(max_length=HISTORY_SHOWN)] | None = None
+    """The last ten moves, the latest first."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why it moved last; None where that is not recorded."""
+        return self.history[0].reason if self.history else None

@@ -68,6 +68,21 @@ class Annotation(StrEnum):
     """On the Job of a BenchmarkRun: the version that it measures (`MeasuredTarget` as JSON), fixed at its start."""
 
 
+class AliasMoveReason(StrEnum):
+    """Why an alias moved: `reason` in its history."""
+
+    INITIAL = "Initial"
+    """It is new, or its targets were taken away, and no run counts as evidence: it serves the base."""
+    PROMOTION = "Promotion"
+    """A run showed the version to be better."""
+    ROLLBACK = "Rollback"
+    """A later run found what it served Worse."""
+    REMOVED = "Removed"
+    """What it served is no longer an adapter of the server."""
+    SPEC = "Spec"
+    """`targets` say so."""
+
+
 class ConditionType(StrEnum):
     """Condition types. Ready is always present; Reconciling and Stalled only while true (kstatus)."""
 

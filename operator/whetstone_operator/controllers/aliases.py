@@ -6,17 +6,19 @@ A promoted alias serves the base until a run has shown an adapter to be better. 
 2. to the version of the newest run that counts as evidence, when that version is effective on every ready replica
    and no valid run finds it Worse than what the alias serves now.
 
-Evidence that vanishes moves nothing: what counts then is what the status records.
+Evidence that vanishes moves nothing: what counts then is what the status records. An alias whose targets were taken
+away for a promotion is decided anew, as in a cluster without its status.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from whetstone_api.aliases import AliasStatus, AliasTarget, AliasTargetStatus
+from whetstone_api.aliases import AliasStatus, AliasTarget, AliasTargetStatus, PromotionSpec
 from whetstone_api.benchmarkrun import BenchmarkRun, Verdict
-from whetstone_api.vocabulary import ConditionType
+from whetstone_api.vocabulary import AliasMoveReason, ConditionType, Reason
 
+from whetstone_operator.controllers.gates import all_hold
 from whetstone_operator.runtime.clock import from_rfc3339
 
 
@@ -45,19 +47,26 @@ class Evidence:
         run: Name of the BenchmarkRun.
         finished_at: When it ended.
         digest: What it measured; None for the base.
+        counts: Whether it may move the alias: enough tasks, and those of the pinned suite.
         passed: Whether it may promote: gates passed, and Better than its baseline if it has one.
-        worse: Whether it found what it measured Worse than its baseline.
+        verdict: Its verdict on what it measured, against its baseline; None without one.
+        baseline_known: Whether what its baseline measured is still known.
         baseline_digest: What its baseline measured; None for the base or unknown.
-        tasks: Scored tasks.
     """
 
     run: str
     finished_at: datetime
     digest: str | None
+    counts: bool
     passed: bool
-    worse: bool
+    verdict: Verdict | None
+    baseline_known: bool
     baseline_digest: str | None
-    tasks: int
+
+    @property
+    def worse(self) -> bool:
+        """Whether it found what it measured Worse than its baseline."""
+        return self.verdict is Verdict.WORSE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +86,7 @@ class Move:
     served_name: str
     digest: str | None
     run: str | None
-    cause: str
+    cause: AliasMoveReason
     targets: tuple[AliasTargetStatus, ...] = ()
 
     def describe(self) -> str:
@@ -85,14 +94,15 @@ class Move:
         return ", ".join(f"{one.served_name} (weight {one.weight})" for one in self.targets) or self.served_name
 
 
-def gather_evidence(runs: Sequence[BenchmarkRun], *, server: str, labels: Mapping[str, str]) -> list[Evidence]:
+def gather_evidence(runs: Sequence[BenchmarkRun], *, server: str, promotion: PromotionSpec) -> list[Evidence]:
     """Return the runs that say something about a server, newest first.
 
     Args:
         runs: BenchmarkRuns of the namespace.
         server: Name of the ModelServer.
-        labels: Labels that a run must carry to count.
+        promotion: What counts as evidence.
     """
+    labels = promotion.benchmark_selector.match_labels
     by_name = {run.metadata.name: run for run in runs}
     found = []
     for run in runs:
@@ -106,19 +116,33 @@ def gather_evidence(runs: Sequence[BenchmarkRun], *, server: str, labels: Mappin
         comparison = status.comparison
         baseline = by_name.get(comparison.baseline) if comparison else None
         measured = baseline.status.target if baseline else None
-        better = comparison is None or comparison.verdict is Verdict.BETTER
+        suite = promotion.suite_digest
         found.append(
             Evidence(
                 run=run.metadata.name,
                 finished_at=from_rfc3339(status.finished_at),
                 digest=status.target.digest,
-                passed=better and _holds(run, ConditionType.GATE_PASSED),
-                worse=comparison is not None and comparison.verdict is Verdict.WORSE,
+                counts=status.results.tasks >= promotion.minimum_tasks and suite in (None, status.suite_digest),
+                passed=_passed(run, promotion),
+                verdict=comparison.verdict if comparison else None,
+                baseline_known=measured is not None,
                 baseline_digest=measured.digest if measured else None,
-                tasks=status.results.tasks,
             )
         )
     return sorted(found, key=lambda item: (item.finished_at, item.run), reverse=True)
+
+
+def _passed(run: BenchmarkRun, promotion: PromotionSpec) -> bool:
+    results, comparison = run.status.results, run.status.comparison
+    if results is None or (comparison is not None and comparison.verdict is not Verdict.BETTER):
+        return False
+    own = next((item for item in run.status.conditions or [] if item.type == ConditionType.GATE_PASSED), None)
+    if own is None:
+        return False
+    if promotion.gates is None:
+        return own.status == "True"
+    ungated = own.status == "Unknown" and own.reason == Reason.NO_GATES
+    return (own.status == "True" or ungated) and all_hold(promotion.gates, results=results, comparison=comparison)
 
 
 def decide_promotion(
@@ -127,26 +151,25 @@ def decide_promotion(
     base: str,
     evidence: Sequence[Evidence],
     versions: Mapping[str, Version],
-    minimum_tasks: int,
 ) -> Move | None:
     """Return the move that an alias with a promotion must make now, or None.
 
     Args:
         current: What it serves; None: nothing recorded yet.
         base: Served name of the base model.
-        evidence: Runs that count, newest first.
+        evidence: Runs that say something, newest first.
         versions: Versions that the server holds, by digest.
-        minimum_tasks: Fewest scored tasks of a run that may move the alias.
     """
-    counting = [item for item in evidence if item.tasks >= minimum_tasks]
-    if current is None:
-        first = _promotion(None, evidence=counting, versions=versions, after=None)
-        return first or _to_base(base, cause="initial")
+    counting = [item for item in evidence if item.counts]
+    if current is None or current.reason == AliasMoveReason.SPEC:
+        serves = current.digest if current else None
+        first = _promotion(serves, evidence=counting, versions=versions, after=None, anew=True)
+        return first or _to_base(base, cause=AliasMoveReason.INITIAL)
     if current.digest is not None and current.digest not in versions:
-        return _to_base(base, cause="removed")
+        return _to_base(base, cause=AliasMoveReason.REMOVED)
     after = _decided_at(current, evidence)
     rollback = _rollback(current, base=base, evidence=counting, versions=versions, after=after)
-    return rollback or _promotion(current, evidence=counting, versions=versions, after=after)
+    return rollback or _promotion(current.digest, evidence=counting, versions=versions, after=after)
 
 
 def decide_fixed(
@@ -173,7 +196,7 @@ def decide_fixed(
         served_name=first.served_name,
         digest=first.digest,
         run=None,
-        cause="spec",
+        cause=AliasMoveReason.SPEC,
         targets=tuple(shares) if len(shares) > 1 else (),
     )
     same = current is not None and (current.served_name, tuple(current.targets or ())) == (
@@ -196,11 +219,11 @@ def _fixed_target(target: AliasTarget, *, base: str, versions: Sequence[Version]
     return None
 
 
-def _to_base(base: str, *, cause: str, run: str | None = None) -> Move:
+def _to_base(base: str, *, cause: AliasMoveReason, run: str | None = None) -> Move:
     return Move(adapter=base, served_name=base, digest=None, run=run, cause=cause)
 
 
-def _to_version(version: Version, *, cause: str, run: str | None = None) -> Move:
+def _to_version(version: Version, *, cause: AliasMoveReason, run: str | None = None) -> Move:
     return Move(adapter=version.adapter, served_name=version.served_name, digest=version.digest, run=run, cause=cause)
 
 
@@ -229,27 +252,38 @@ def _rollback(
         return None
     before = next((item for item in versions.values() if item.served_name == current.previous), None)
     if before is not None and before.effective and not _found_worse(before.digest, evidence):
-        return _to_version(before, run=newest.run, cause="rollback")
-    return _to_base(base, run=newest.run, cause="rollback")
+        return _to_version(before, run=newest.run, cause=AliasMoveReason.ROLLBACK)
+    return _to_base(base, run=newest.run, cause=AliasMoveReason.ROLLBACK)
 
 
 def _promotion(
-    current: AliasStatus | None,
+    serves: str | None,
     *,
     evidence: Sequence[Evidence],
     versions: Mapping[str, Version],
     after: datetime | None,
+    anew: bool = False,
 ) -> Move | None:
-    serves = current.digest if current else None
+    """Return the move that the newest evidence asks for.
+
+    Args:
+        serves: Digest of what the alias serves; None for the base.
+        evidence: Runs that count, newest first.
+        versions: Versions that the server holds, by digest.
+        after: Until when evidence is settled.
+        anew: Whether the version that the alias serves counts as a move, too.
+    """
     for item in evidence:
         if after is not None and item.finished_at <= after:
             return None
         version = versions.get(item.digest or "")
-        if not item.passed or version is None or not version.effective or version.digest == serves:
+        if not item.passed or version is None or not version.effective:
+            continue
+        if version.digest == serves and not anew:
             continue
         if _found_worse(version.digest, evidence) or _worse_than(version.digest, serves, evidence):
             continue
-        return _to_version(version, run=item.run, cause="promotion")
+        return _to_version(version, run=item.run, cause=AliasMoveReason.PROMOTION)
     return None
 
 
@@ -260,10 +294,17 @@ def _found_worse(digest: str, evidence: Sequence[Evidence]) -> bool:
 
 
 def _worse_than(digest: str, other: str | None, evidence: Sequence[Evidence]) -> bool:
-    """Return whether the newest comparison of a version with another one found it Worse."""
+    """Return whether the newest comparison of a version with another one, either way round, found it Worse.
+
+    A baseline that is gone may have been any version: evidence that vanishes must not let a worse one pass.
+    """
     for item in evidence:
-        if item.digest == digest and item.baseline_digest == other:
+        if item.verdict is None:
+            continue
+        if item.digest == digest and (item.baseline_digest == other if item.baseline_known else item.worse):
             return item.worse
+        if item.digest == other and item.baseline_known and item.baseline_digest == digest:
+            return item.verdict is Verdict.BETTER
     return False
 
 

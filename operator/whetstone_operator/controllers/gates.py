@@ -71,6 +71,13 @@ def judge_gates(
     return Judgement(status="True", reason=Reason.GATES_PASSED, message=f"all gates hold ({len(spec.gates)})")
 
 
+def all_hold(gates: Sequence[GateSpec], *, results: RunResults, comparison: RunComparison | None) -> bool:
+    """Return whether a run's figures pass gates that somebody else asks for."""
+    return not any(
+        _failure(gate, position, results=results, comparison=comparison) for position, gate in enumerate(gates)
+    )
+
+
 def _failure(gate: GateSpec, position: int, *, results: RunResults, comparison: RunComparison | None) -> str | None:
     where = f"spec.gates[{position}]"
     if gate.minimum is not None:

@@ -11,12 +11,12 @@ from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.modelserver import AdapterSpec, ModelServer, ModelServerStatus
 from whetstone_api.pod_state import DESIRED_FILE, DesiredState, PodState
-from whetstone_api.vocabulary import Reason
+from whetstone_api.vocabulary import AliasMoveReason, Reason
 
 from whetstone_operator.controllers import adapters as adapter_policy
 from whetstone_operator.controllers import engine_pods
 from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
-from whetstone_operator.controllers.alias_routes import AliasRoutes, route_aliases, wanted_adapters
+from whetstone_operator.controllers.alias_routes import AliasRoutes, moved_status, route_aliases, wanted_adapters
 from whetstone_operator.controllers.aliases import Move, Version, decide_fixed, decide_promotion, gather_evidence
 from whetstone_operator.controllers.serving import forget_metrics, report_metrics, settle_readiness
 from whetstone_operator.controllers.source_pins import Pin, Pins, pin_model
@@ -25,7 +25,6 @@ from whetstone_operator.metrics import ALIAS_MOVES
 from whetstone_operator.resources import modelserver as build
 from whetstone_operator.resources.engine import precision
 from whetstone_operator.resources.source_volumes import model_path
-from whetstone_operator.runtime.clock import to_rfc3339
 from whetstone_operator.runtime.events import NORMAL
 from whetstone_operator.runtime.outcome import Waiting
 from whetstone_operator.runtime.queue import Result
@@ -185,13 +184,11 @@ class ServerReconcile:
             return decide_fixed(current=before, targets=spec.targets, base=base, versions=versions)
         if spec.promotion is None:
             return None
-        labels = spec.promotion.benchmark_selector.match_labels
         return decide_promotion(
             current=before,
             base=base,
-            evidence=gather_evidence(runs, server=self.server.metadata.name, labels=labels),
+            evidence=gather_evidence(runs, server=self.server.metadata.name, promotion=spec.promotion),
             versions={item.digest: item for item in reversed(versions)},
-            minimum_tasks=spec.promotion.minimum_tasks,
         )
 
     def _versions(self) -> list[Version]:
@@ -206,22 +203,13 @@ class ServerReconcile:
         return found
 
     def _moved(self, work: Work[ModelServer], name: str, *, before: AliasStatus | None, move: Move) -> AliasStatus:
-        if before is not None or move.cause == "promotion":
+        if before is not None or move.cause is AliasMoveReason.PROMOTION:
             source = before.served_name if before else self.server.spec.model.served_name
             why = f" on the evidence of BenchmarkRun {move.run}" if move.run else ""
             message = f"alias {name} moved from {source} to {move.describe()}{why} ({move.cause})"
             work.tell(kind=NORMAL, reason=Reason.ALIAS_MOVED, message=message)
             ALIAS_MOVES.labels(cause=move.cause).inc()
-        return AliasStatus(
-            name=name,
-            adapter=move.adapter,
-            served_name=move.served_name,
-            digest=move.digest,
-            since=to_rfc3339(work.now),
-            benchmark_run=move.run,
-            targets=list(move.targets) or None,
-            previous=before.served_name if before else None,
-        )
+        return moved_status(name, before=before, move=move, now=work.now)
 
     def _routes(self, aliases: Sequence[AliasStatus]) -> AliasRoutes:
         return route_aliases(aliases, names={alias.name for alias in self.server.spec.aliases or []})

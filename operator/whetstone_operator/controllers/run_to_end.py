@@ -13,7 +13,7 @@ from whetstone_api.vocabulary import Annotation, ConditionType, Reason
 from whetstone_operator.controllers.job_outcome import Failed, Lost, Succeeded, job_condition, judge
 from whetstone_operator.kinds import JOB, POD
 from whetstone_operator.resources.metadata import selector_labels
-from whetstone_operator.runtime.clock import to_rfc3339
+from whetstone_operator.runtime.clock import to_micro_time
 from whetstone_operator.runtime.outcome import Paused, Stalled, Waiting
 from whetstone_operator.runtime.progress import Reported
 from whetstone_operator.runtime.reconcile import Work
@@ -58,14 +58,14 @@ async def rest[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> None:
 
 def conclude[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], *, reason: Reason, message: str) -> None:
     """End an object with its result."""
-    work.status["finishedAt"] = to_rfc3339(work.now)
+    work.status["finishedAt"] = to_micro_time(work.now)
     work.context.board.forget(work.key)
     work.finish(reason, message)
 
 
 def fail[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], failure: Failed) -> Stalled:
     """End an object without a result; the caller raises what this returns."""
-    work.status["finishedAt"] = to_rfc3339(work.now)
+    work.status["finishedAt"] = to_micro_time(work.now)
     work.context.board.forget(work.key)
     return Stalled(failure.reason, failure.message)
 

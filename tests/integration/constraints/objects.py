@@ -47,9 +47,14 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
 
     Args:
         promoted: The latter.
-        far: What comes from a folder comes from outside the cluster.
+        far: What comes from a folder comes from outside the cluster; a promotion's gate is on the improvement.
     """
-    promotion = {"benchmarkSelector": {"matchLabels": {"for": "stable"}}, "minimumTasks": 8}
+    promotion = {
+        "benchmarkSelector": {"matchLabels": {"for": "stable"}},
+        "suiteDigest": DIGEST,
+        "minimumTasks": 8,
+        "gates": [{"metric": "Mean", **({"minimumImprovement": "0"} if far else {"minimum": "0.5"})}],
+    }
     first: Object = {"source": {"uri": "pvc://adapters/a", "digest": DIGEST}}
     if promoted:
         first = {"trainingJobRef": {"name": "train"}}
@@ -113,6 +118,15 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
                 "since": TIME,
                 "benchmarkRun": "run",
                 "previous": "base",
+                "history": [
+                    {
+                        "time": TIME,
+                        "reason": "Promotion",
+                        "servedName": "b--00000000",
+                        "digest": DIGEST,
+                        "benchmarkRun": "run",
+                    }
+                ],
                 "targets": [{"adapter": "b", "servedName": "b--00000000", "digest": DIGEST, "weight": 1}],
             }
         ],
@@ -236,6 +250,7 @@ VARIANTS: dict[str, tuple[Object, ...]] = {
         model_server(promoted=False),
         model_server(promoted=True),
         model_server(promoted=False, far=True),
+        model_server(promoted=True, far=True),
     ),
     "LoRATrainingJob": (training_job(referring=False), training_job(referring=True)),
     "BenchmarkRun": (benchmark_run(improving=False), benchmark_run(improving=True)),

@@ -104,6 +104,26 @@ def _names(kind: str) -> list[RuleRow]:
     ]
 
 
+def _gates(node: str, first: str, *, variant: int = 0) -> list[RuleRow]:
+    """Return the rules of a list of gates, whose first has a minimum."""
+    return [
+        RuleRow(
+            node=f"{node}[]",
+            message="give exactly one of minimum and minimumImprovement",
+            accept=({first: {"metric": "Mean", "minimumImprovement": "0"}},),
+            reject=({first: {"metric": "Mean"}}, {f"{first}.minimumImprovement": "0"}),
+            variant=variant,
+        ),
+        RuleRow(
+            node=f"{node}[]",
+            message="minimumImprovement works on Mean only",
+            accept=({first: {"metric": "Coverage", "minimum": "0"}},),
+            reject=tuple({first: {"metric": one, "minimumImprovement": "0"}} for one in ("Coverage", "StrictMean")),
+            variant=variant,
+        ),
+    ]
+
+
 SOURCE = {"uri": "pvc://c/p"}
 RULES: tuple[RuleRow, ...] = (
     *_names("ModelServer"),
@@ -290,20 +310,8 @@ RULES: tuple[RuleRow, ...] = (
         accept=({"spec.target.adapter": MISSING},),
         reject=({"spec.target.alias": "stable"},),
     ),
-    RuleRow(
-        node="BenchmarkRun.spec.gates[]",
-        message="give exactly one of minimum and minimumImprovement",
-        accept=({"spec.gates.0": {"metric": "Mean", "minimumImprovement": "0"}},),
-        reject=({"spec.gates.0": {"metric": "Mean"}}, {"spec.gates.0.minimumImprovement": "0"}),
-    ),
-    RuleRow(
-        node="BenchmarkRun.spec.gates[]",
-        message="minimumImprovement works on Mean only",
-        accept=({"spec.gates.0": {"metric": "Coverage", "minimum": "0"}},),
-        reject=tuple(
-            {"spec.gates.0": {"metric": metric, "minimumImprovement": "0"}} for metric in ("Coverage", "StrictMean")
-        ),
-    ),
+    *_gates("BenchmarkRun.spec.gates", "spec.gates.0"),
+    *_gates("ModelServer.spec.aliases[].promotion.gates", "spec.aliases.0.promotion.gates.0", variant=1),
 )
 
 IMMUTABLE: Mapping[str, Mapping[str, Any]] = {

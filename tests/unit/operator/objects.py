@@ -42,6 +42,7 @@ def finished_run(
     server: str = "server",
     tasks: int = 20,
     baseline: str = "baseline",
+    suite: str = "5",
 ) -> BenchmarkRun:
     """Return a BenchmarkRun that ended at a minute past noon.
 
@@ -56,11 +57,18 @@ def finished_run(
         server: The server that it measured.
         tasks: Scored tasks.
         baseline: Name of its baseline.
+        suite: Letter of the tasks' digest.
     """
     held = {"Complete": "True", "Valid": "True", "GatePassed": gates, **(conditions or {})}
     status: dict[str, Any] = {
         "conditions": [
-            {"type": kind, "status": value, "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T12:00:00Z"}
+            {
+                "type": kind,
+                "status": value,
+                "reason": "NoGates" if value == "Unknown" else "R",
+                "message": "",
+                "lastTransitionTime": "2026-01-01T12:00:00Z",
+            }
             for kind, value in held.items()
         ],
         "target": {"servedName": f"tuned--{measured}" if measured else "base"},
@@ -72,6 +80,7 @@ def finished_run(
             "coverage": "1",
             "void": 0,
         },
+        "suiteDigest": digest(suite),
         "finishedAt": f"2026-01-01T12:{minute:02}:00Z",
     }
     if measured:

@@ -59,6 +59,10 @@ class ModelSpec(ApiModel):
     )
 
 
+MAX_ADAPTERS = 64
+"""Most adapters of a server, named and selected."""
+
+
 class AdapterStore(ApiModel):
     """A volume, or a Secret for places outside the cluster, that adapters may come from."""
 
@@ -94,6 +98,13 @@ class AdapterSpec(ApiModel):
             message="source.digest is needed; `whetstone digest FOLDER` prints the digest of an adapter's folder",
         ),
     )
+
+
+class AdapterSelector(ApiModel):
+    """A label selector over LoRATrainingJobs of the namespace."""
+
+    match_labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(min_length=1, max_length=16)]
+    """Labels that a job must carry, all of them."""
 
 
 class AdapterCapacity(ApiModel):
@@ -135,10 +146,12 @@ class ModelServerSpec(ApiModel):
         default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     )
     """Claims that adapters load from, and Secrets that others need; a change restarts the engine."""
-    adapters: Annotated[list[AdapterSpec], Field(max_length=64)] | None = Field(
+    adapters: Annotated[list[AdapterSpec], Field(max_length=MAX_ADAPTERS)] | None = Field(
         default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     )
     """Adapters to load, hot."""
+    adapter_selector: AdapterSelector | None = None
+    """LoRATrainingJobs whose published adapters are served too, under the jobs' names."""
     adapter_capacity: AdapterCapacity = AdapterCapacity()
     """What the engine reserves for adapters; a change restarts it."""
     aliases: Annotated[list[AliasSpec], Field(max_length=32)] | None = Field(
@@ -238,7 +251,7 @@ class ModelServerStatus(Status):
     """Label selector of the pods, for the scale subresource."""
     url: Annotated[str, Field(max_length=512)] | None = None
     """Base URL of the OpenAI-compatible API inside the cluster."""
-    adapters: Annotated[list[AdapterStatus], Field(max_length=64)] | None = None
+    adapters: Annotated[list[AdapterStatus], Field(max_length=MAX_ADAPTERS)] | None = None
     """Adapters as the pods report them."""
     sources: Annotated[list[ResolvedSource], Field(max_length=65)] | None = None
     """Commits of the `hf://` places that the spec names by branch or tag."""

@@ -10,11 +10,11 @@ import pytest
 from integration.api import Api, Object
 from integration.engine_pods import SERVER_SPEC, EnginePod, Kubelet
 from integration.operator_process import OperatorProcess
-from integration.world import ADAPTER, DATASET, TIME, World
+from integration.world import ADAPTER, DATASET, TIME, TRAINING_SPEC, World
 from support.fake_vllm import BASE
 from support.waiting import eventually
 from whetstone_api.digests import versioned_name
-from whetstone_api.vocabulary import ADAPTER_HEADER, SESSION_HEADER
+from whetstone_api.vocabulary import ADAPTER_HEADER, API_VERSION, SESSION_HEADER
 
 pytestmark = pytest.mark.integration
 KIND = "ModelServer"
@@ -218,6 +218,41 @@ def test_alias_with_several_targets_answers_a_session_alike_on_every_replica(wor
         ),
         what="one target answers",
     )
+
+
+def test_selected_job_is_served_under_its_name_unless_an_alias_has_it(world: World, kubelet: Kubelet) -> None:
+    labels = {"serve": "here"}
+    serve(
+        world,
+        adapterSelector={"matchLabels": labels},
+        aliases=[{"name": "taken", "targets": [{"adapter": BASE}]}],
+    )
+    [pod] = kubelet.running(1)
+
+    def train(name: str, source: Object | None) -> None:
+        """Create a job with the labels; let it publish."""
+        spec = {**TRAINING_SPEC, "output": {"adapter": {"uri": f"pvc://adapters/{name}"}}}
+        metadata = {"name": name, "labels": labels}
+        job = {"apiVersion": API_VERSION, "kind": "LoRATrainingJob", "metadata": metadata, "spec": spec}
+        world.api.create(job, namespace=world.namespace)
+        stage = world.wait_job(name, "prepare")
+        if source is not None:
+            world.end_well(stage, dataset=DATASET)
+            world.end_well(world.wait_job(name, "train"), adapter={**ADAPTER, **source}, metrics={})
+
+    first, second = kubelet.claims.publish("one"), kubelet.claims.publish("taken", alpha=80)
+    train("unpublished", None)
+    train("one", first)
+    wait_effective(world, first["digest"], replicas=1)
+    world.wait_reason(KIND, "server", "AllLoaded", condition="AdaptersLoaded")
+    assert [one["name"] for one in adapters(world)] == ["one"]
+    train("taken", second)
+    told = world.wait_reason(KIND, "server", "NameConflict", condition="AdaptersLoaded")
+    assert "LoRATrainingJob taken has the name of spec.aliases[taken]" in told["message"]
+    assert list(pod.engine.adapters) == [versioned_name("one", first["digest"])]
+    world.wait_reason(KIND, "server", "Serving")
+    world.api.delete("LoRATrainingJob", "one", namespace=world.namespace)
+    eventually(lambda: not pod.engine.adapters, what="the adapter is gone with its job")
 
 
 def test_default_sampling_reaches_the_engine_and_changes_without_a_restart(world: World, kubelet: Kubelet) -> None:

@@ -18,6 +18,7 @@ from whetstone_operator.controllers import engine_pods
 from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
 from whetstone_operator.controllers.alias_routes import AliasRoutes, moved_status, route_aliases, wanted_adapters
 from whetstone_operator.controllers.aliases import Move, Version, decide_fixed, decide_promotion, gather_evidence
+from whetstone_operator.controllers.selected_adapters import select_adapters
 from whetstone_operator.controllers.serving import forget_metrics, report_metrics, settle_readiness
 from whetstone_operator.controllers.source_pins import Pin, Pins, pin_model
 from whetstone_operator.kinds import BENCHMARK_RUN, CLAIM, CONFIG_MAP, POD, SECRET, TRAINING_JOB, Key
@@ -49,6 +50,7 @@ class ServerReconcile:
         self.pins = Pins(self.observed.sources)
         self.token = ""
         self.adapters: list[ResolvedAdapter] = []
+        self.refused: list[ResolvedAdapter] = []
         self.desired: DesiredState | None = None
         self.held: DesiredState | None = None
         self.pods: list[dict[str, Any]] = []
@@ -90,9 +92,12 @@ class ServerReconcile:
 
     async def resolve_adapters(self, work: Work[ModelServer]) -> None:
         """Find the version of each adapter. One that has none yet never holds the server back."""
-        for spec in self.server.spec.adapters or []:
-            job = None
-            if spec.training_job_ref is not None:
+        selected = await self._selected_jobs(work)
+        selection = select_adapters(self.server, list(selected.values()))
+        self.refused = selection.refused
+        for spec in [*(self.server.spec.adapters or []), *selection.adapters]:
+            job = selected.get(spec.training_job_ref.name) if spec.training_job_ref else None
+            if spec.training_job_ref is not None and job is None:
                 work.depends_on(TRAINING_JOB.plural, spec.training_job_ref.name)
                 obj = await self._kube.get(TRAINING_JOB, work.namespace, spec.training_job_ref.name)
                 job = LoRATrainingJob.model_validate({"status": {}, **obj}) if obj else None
@@ -102,6 +107,15 @@ class ServerReconcile:
                 adapter_policy.resolve_adapter(spec, server=self.server, job=job, recorded=recorded, pin=pin)
             )
         _put(work.status, "sources", [entry.to_wire() for entry in self.pins.entries])
+
+    async def _selected_jobs(self, work: Work[ModelServer]) -> dict[str, LoRATrainingJob]:
+        selector = self.server.spec.adapter_selector
+        if selector is None:
+            return {}
+        work.depends_on(TRAINING_JOB.plural, ANY)
+        objects = await self._kube.list(TRAINING_JOB, work.namespace, selector.match_labels)
+        jobs = [LoRATrainingJob.model_validate({"status": {}, **obj}) for obj in objects]
+        return {job.metadata.name: job for job in jobs if job.metadata.deletion_timestamp is None}
 
     async def publish_desired(self, work: Work[ModelServer]) -> None:
         """Write what pods should hold, with the aliases as they are recorded."""
@@ -139,7 +153,7 @@ class ServerReconcile:
         _put(work.status, "adapters", [status.to_wire() for status in statuses])
         failures = adapter_policy.adapter_failures(self.adapters, self.views)
         _put(work.status, "failures", [failure.to_wire() for failure in failures])
-        for summary in adapter_policy.summarize(self.adapters, self.views):
+        for summary in adapter_policy.summarize([*self.adapters, *self.refused], self.views):
             work.conditions.set(summary.condition, summary.status, reason=summary.reason, message=summary.message)
         report_metrics(work, adapters=self.adapters, statuses=statuses, recorded=self.recorded)
 

@@ -70,8 +70,11 @@ def _alias(alias: str, server: ModelServer) -> Resolved:
 
 
 def _adapter(adapter: str, server: ModelServer, *, field: str = ADAPTER_FIELD, version: str | None = None) -> Resolved:
-    if all(item.name != adapter for item in server.spec.adapters or []):
-        known = ", ".join(item.name for item in server.spec.adapters or []) or "none"
+    # Selected adapters are in the status only.
+    named = [item.name for item in server.spec.adapters or []] + [item.name for item in server.status.adapters or []]
+    names = dict.fromkeys(named)
+    if adapter not in names:
+        known = ", ".join(names) or "none"
         raise Waiting(
             Reason.REFERENCE_NOT_FOUND,
             f"{field}: ModelServer {server.metadata.name} has no adapter {adapter} (its adapters: {known}); "

@@ -84,6 +84,7 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
             {"name": "a", "required": True, **first},
             {"name": "b", "source": {"uri": "pvc://adapters/b", "digest": DIGEST}},
         ],
+        "adapterSelector": {"matchLabels": {"for": "server"}},
         "adapterCapacity": {"maxLoras": 4, "maxRank": 16},
         "aliases": [{"name": "stable", **alias}],
         "startup": {"timeoutSeconds": 600},

@@ -91,6 +91,11 @@ def test_what_is_not_there_yet_is_waited_for(
     assert words in caught.value.message
 
 
+def test_selected_adapter_is_measured_though_the_spec_does_not_name_it() -> None:
+    server = make_server(adapters=[{**LOADED, "name": "selected"}])
+    assert resolve_target(make_target(adapter="selected"), server).target.adapter == "selected"
+
+
 def test_alias_with_several_targets_is_no_version_to_measure() -> None:
     shares = [{"adapter": "base", "servedName": "base", "weight": 1}, {"adapter": "tools", "servedName": VERSION}]
     split = {"name": "stable", "adapter": "base", "servedName": "base", "targets": [{"weight": 1, **s} for s in shares]}

@@ -14,6 +14,7 @@ from openai import APIConnectionError, APIStatusError, AsyncOpenAI
 from pydantic import Field
 from whetstone_api.vocabulary import ADAPTER_HEADER
 
+from whetstone_agent.api_key import api_key
 from whetstone_agent.conversation import SYSTEM_PROMPT, Action, observation, parse_reply
 
 COMMAND_SECONDS: Final = 120
@@ -111,7 +112,7 @@ class IterativeBashAgent(BaseAgent):
         episode = Episode(messages=[*messages, {"role": "user", "content": instruction.rstrip()}])
         async with AsyncOpenAI(
             base_url=self._settings.server_url,
-            api_key="none",
+            api_key=api_key(),
             max_retries=MODEL_RETRIES,
             timeout=REQUEST_SECONDS,
         ) as client:

@@ -8,6 +8,7 @@ import aiohttp
 from whetstone_api.reports import Outcome
 from whetstone_api.vocabulary import ADAPTER_HEADER, Reason
 
+from whetstone_agent.api_key import authorization
 from whetstone_agent.failure import RunFailure
 
 PATIENCE_SECONDS: Final = 180.0
@@ -43,7 +44,8 @@ async def check_target(
         RunFailure: `MODEL_NOT_SERVED` naming what is served; `TARGET_CHANGED`; `REFERENCE_NOT_READY`, to be tried
             again, when the server does not answer.
     """
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_REQUEST_SECONDS)) as session:
+    timeout = aiohttp.ClientTimeout(total=_REQUEST_SECONDS)
+    async with aiohttp.ClientSession(timeout=timeout, headers=authorization()) as session:
         answer = await _ask_until_available(session, server_url, served_name, patience_seconds)
         if answer.status == 404:
             raise await _not_served(session, server_url, served_name, during=during)

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from whetstone_api.access import ApiKeySpec, LimitsSpec
 from whetstone_api.aliases import AliasSpec, AliasStatus
 from whetstone_api.engine import EngineSpec
 from whetstone_api.sampling import DefaultSampling
@@ -160,6 +161,12 @@ class ModelServerSpec(ApiModel):
     """Stable names for clients."""
     startup: StartupSpec = StartupSpec()
     """How long a start may take."""
+    api_keys: Annotated[list[ApiKeySpec], Field(min_length=1, max_length=64)] | None = Field(
+        default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    )
+    """Keys that clients need, any one of them; absent: no key is needed."""
+    limits: LimitsSpec | None = None
+    """What one replica takes at most."""
     drain: DrainSpec = DrainSpec()
     """How a pod that is told to go treats the requests that it is answering."""
     rules: ClassVar[tuple[Rule, ...]] = (

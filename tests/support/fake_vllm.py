@@ -61,10 +61,12 @@ class FakeVllm:
 
     Args:
         token_file: File of the operator's token, for the guard.
+        access_file: File of keys and limits, for the guard; None for neither.
     """
 
-    def __init__(self, token_file: Path) -> None:
+    def __init__(self, token_file: Path, access_file: Path | None = None) -> None:
         self._token_file = token_file
+        self._access_file = access_file
         self.healthy = True
         self.base_shift = 0.0
         """Added to the base's log-probabilities: another base model."""
@@ -100,7 +102,7 @@ class FakeVllm:
     def restart(self) -> None:
         """Become a new process: adapters are forgotten, the guard is closed and has another boot identity."""
         self.adapters: dict[str, str] = {}
-        self.guard = Guard(self._app, self._token_file, mixes=not self.fragile)
+        self.guard = Guard(self._app, self._token_file, self._access_file, mixes=not self.fragile)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection through the current guard."""

@@ -15,6 +15,7 @@ from whetstone_api.vocabulary import AliasMoveReason, Reason
 
 from whetstone_operator.controllers import adapters as adapter_policy
 from whetstone_operator.controllers import engine_pods
+from whetstone_operator.controllers.access import apply_access, require_access
 from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
 from whetstone_operator.controllers.alias_routes import AliasRoutes, moved_status, route_aliases, wanted_adapters
 from whetstone_operator.controllers.aliases import Move, Version, decide_fixed, decide_promotion, gather_evidence
@@ -49,6 +50,7 @@ class ServerReconcile:
         self.recorded = adapter_policy.by_name(self.observed.adapters)
         self.pins = Pins(self.observed.sources)
         self.token = ""
+        self.access_problem: str | None = None
         self.adapters: list[ResolvedAdapter] = []
         self.refused: list[ResolvedAdapter] = []
         self.desired: DesiredState | None = None
@@ -124,10 +126,11 @@ class ServerReconcile:
         await self._write_desired(work, self._routes(self.observed.aliases or []))
 
     async def apply_children(self, work: Work[ModelServer]) -> None:
-        """Apply Service, disruption budget and Deployment."""
-        *_, self.deployment = await asyncio.gather(
+        """Apply Service, disruption budget, access rules and Deployment."""
+        *_, self.access_problem, self.deployment = await asyncio.gather(
             self._kube.apply(build.build_service(self.server)),
             self._kube.apply(build.build_disruption_budget(self.server)),
+            apply_access(work, token=self.token),
             self._kube.apply(build.build_deployment(self.server, work.context.settings)),
         )
         work.status["url"] = build.server_url(self.server)
@@ -180,6 +183,7 @@ class ServerReconcile:
         """Settle the server's own state last, when everything else is told."""
         if not self._pods_settled():
             work.look_again(PODS_POLL_SECONDS)
+        require_access(self.access_problem)
         await settle_readiness(work, deployment=self.deployment, pods=self.pods)
 
     async def _pin(self, work: Work[ModelServer], spec: AdapterSpec) -> Pin | None:

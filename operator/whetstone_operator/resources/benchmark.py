@@ -8,6 +8,7 @@ from whetstone_api.jobs import BenchmarkConfig, ObjectIdentity
 from whetstone_api.source import Source
 from whetstone_api.vocabulary import CONFIG_PATH, Annotation
 
+from whetstone_operator.resources.access import runner_environment
 from whetstone_operator.resources.job_pod import JobPlan, build_config_map, build_job, job_hash, report_url
 from whetstone_operator.settings import Settings
 
@@ -110,5 +111,6 @@ def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
             backoff_limit=BACKOFF_LIMIT,
             deadline_seconds=spec.active_deadline_seconds,
             suspend=spec.suspend,
+            environment=(runner_environment(spec.target.model_server_ref.name),),
         )
     )

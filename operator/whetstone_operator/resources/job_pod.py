@@ -60,6 +60,7 @@ class JobPlan:
         service_account: Account whose token the container may use; None: the default account and no token.
         deadline_seconds: Seconds that the Job may take in all.
         suspend: Whether the Job starts held back.
+        environment: Further variables of the container, as in a pod's spec.
     """
 
     owner: RunToEnd
@@ -78,6 +79,7 @@ class JobPlan:
     service_account: str | None = None
     deadline_seconds: int | None = None
     suspend: bool = False
+    environment: tuple[Mapping[str, Any], ...] = ()
 
 
 def job_hash(owner: RunToEnd, retry: str | None) -> str:
@@ -167,7 +169,7 @@ def _container(plan: JobPlan) -> dict[str, Any]:
         "name": CONTAINER,
         **image_fields(plan.settings, plan.image),
         "args": list(plan.arguments),
-        "env": _environment(),
+        "env": [*_environment(), *plan.environment],
         "securityContext": container_security(),
         "terminationMessagePath": TERMINATION_PATH,
         "terminationMessagePolicy": "FallbackToLogsOnError",

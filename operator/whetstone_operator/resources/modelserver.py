@@ -7,11 +7,14 @@ over the sidecar's API, so that a hot change never starts a rollout.
 import base64
 from typing import Any
 
+from whetstone_api.access import ACCESS_FILE
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.pod_state import DESIRED_FILE, ENGINE_PORT, SIDECAR_PORT, DesiredState
 from whetstone_api.vocabulary import Reason
 
 from whetstone_operator.resources import source_volumes
+from whetstone_operator.resources.access import FOLDER as ACCESS_FOLDER
+from whetstone_operator.resources.access import access_mount, access_volume
 from whetstone_operator.resources.engine import (
     engine_options,
     engine_resources,
@@ -201,6 +204,7 @@ def _pod(server: ModelServer, settings: Settings) -> dict[str, Any]:
         "volumes": [
             *(claim_volume(claim) for claim in sorted(claims(server))),
             {"name": "token", "secret": {"secretName": token_name(server)}},
+            access_volume(server),
             {"name": "desired", "configMap": {"name": desired_name(server)}},
             *source_volumes.store_secrets(server),
             *source_volumes.model_volumes(server),
@@ -272,6 +276,7 @@ def _engine_container(server: ModelServer, settings: Settings) -> dict[str, Any]
             source_volumes.model_mount(server, read_only=True),
             {"name": "adapters", "mountPath": ADAPTERS_FOLDER, "readOnly": True},
             {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
+            access_mount(),
             {"name": "guard-root", "mountPath": GUARD_ROOT, "readOnly": True},
             {"name": "engine-tmp", "mountPath": _TMP},
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - a volume of the pod
@@ -287,6 +292,7 @@ def _engine_environment(*, ready_seconds: int) -> list[dict[str, str]]:
     values = {
         "PYTHONPATH": GUARD_ROOT,
         "WHETSTONE_TOKEN_FILE": f"{TOKEN_FOLDER}/{TOKEN_KEY}",
+        "WHETSTONE_ACCESS_FILE": f"{ACCESS_FOLDER}/{ACCESS_FILE}",
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_ENGINE_READY_TIMEOUT_S": str(ready_seconds),

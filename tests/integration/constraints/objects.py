@@ -89,6 +89,8 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
         "aliases": [{"name": "stable", **alias}],
         "startup": {"timeoutSeconds": 600},
         "drain": {"seconds": 60},
+        "apiKeys": [{"name": "team", "secretRef": {"name": "keys", "key": "team"}, "models": ["stable"]}],
+        "limits": {"requestBytes": 1048576, "concurrentRequests": 64},
     }
     status = {
         "replicas": 1,

@@ -57,6 +57,8 @@ RANGES: Mapping[str, tuple[int, int]] = {
     f"{MS}.spec.replicas": (0, 1000),
     f"{MS}.spec.startup.timeoutSeconds": (30, 86400),
     f"{MS}.spec.drain.seconds": (0, 3600),
+    f"{MS}.spec.limits.concurrentRequests": (1, 100000),
+    f"{MS}.spec.limits.requestBytes": (1024, 1073741824),
 }
 
 ITEMS: Mapping[str, tuple[int, int]] = {
@@ -72,6 +74,8 @@ ITEMS: Mapping[str, tuple[int, int]] = {
     f"{MS}.spec.aliases": (0, 32),
     f"{MS}.spec.aliases[].promotion.gates": (1, 16),
     f"{MS}.spec.aliases[].targets": (1, 8),
+    f"{MS}.spec.apiKeys": (1, 64),
+    f"{MS}.spec.apiKeys[].models": (1, 64),
     f"{MS}.spec.engine.env": (0, 64),
     f"{MS}.spec.engine.extraArgs": (0, 64),
     f"{MS}.status.adapters": (0, 64),
@@ -220,6 +224,7 @@ URI = Format(
 SECRET_NAME = Format(
     1, 253, accept=("a", "a-1.b", "0", "a" * 253), reject=("A", "-a", "a-", "a..b", ".a", "a_b", "a/b", "a b")
 )
+SECRET_KEY = Format(1, 253, accept=("a", "A.b_c-d", "..x", "a" * 253), reject=("a/b", "a b", "a:b"))
 ANY_URI = Format(
     7,
     512,
@@ -330,6 +335,10 @@ FORMATS: Mapping[str, Format] = {
     f"{MS}.spec.aliases[].promotion.gates[].minimumImprovement": DECIMAL,
     f"{MS}.spec.aliases[].promotion.suiteDigest": CONTENT_DIGEST,
     f"{MS}.spec.aliases[].targets[].adapter": SERVED_NAME,
+    f"{MS}.spec.apiKeys[].models[]": SERVED_NAME,
+    f"{MS}.spec.apiKeys[].name": VOLUME_NAME,
+    f"{MS}.spec.apiKeys[].secretRef.key": SECRET_KEY,
+    f"{MS}.spec.apiKeys[].secretRef.name": SECRET_NAME,
     f"{MS}.spec.engine.env[].name": VARIABLE,
     f"{MS}.spec.engine.gpuMemoryUtilization": SHARE,
     f"{MS}.spec.engine.toolCalling.parser": PARSER,

@@ -14,7 +14,8 @@ type Mind = Callable[[list[dict[str, str]]], str]
 class FakeModel:
     """Serves one name.
 
-    `faults` are statuses that the next requests are answered with; `answers_as` is the version that the header names.
+    `faults` are statuses that the next requests are answered with; `answers_as` is the version that the header names;
+    `keys` are the values of `Authorization` that requests came with.
     """
 
     name: str
@@ -22,6 +23,7 @@ class FakeModel:
     answers_as: str | None = None
     faults: list[int] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
+    keys: set[str | None] = field(default_factory=set)
 
     async def start(self) -> TestServer:
         app = web.Application()
@@ -37,6 +39,7 @@ class FakeModel:
     async def _chat(self, request: web.Request) -> web.Response:
         body = await request.json()
         self.requests.append(body)
+        self.keys.add(request.headers.get("Authorization"))
         if self.faults:
             status = self.faults.pop(0)
             message = "This model's maximum context length is 8 tokens" if status == 400 else "no"

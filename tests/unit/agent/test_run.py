@@ -14,6 +14,7 @@ from whetstone_agent.harness import EnvironmentChoice, job_folder, job_settings
 from whetstone_agent.recipe import recipe_digest
 from whetstone_agent.run import run_benchmark
 from whetstone_agent.tasks import admit_tasks
+from whetstone_api.access import API_KEY_VARIABLE
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.reports import MAX_TERMINATION_BYTES, Outcome, ProgressReport, TerminationReport
 from whetstone_api.run_artifact import RunArtifact
@@ -83,6 +84,23 @@ async def test_iterative_agent_works_in_the_sandbox_and_its_episode_is_kept(
     row = json.loads((trial / "agent" / "messages.jsonl").read_text())
     assert [message["role"] for message in row["messages"]] == ["system", "user", "assistant", "user", "assistant"]
     assert all(request["seed"] == 7 for request in fake.requests if "seed" in request)
+
+
+@pytest.mark.parametrize(("given", "sent"), [("k-1", "Bearer k-1"), (None, "Bearer none")])
+async def test_every_request_carries_the_runners_key(
+    configure: Configure,
+    local: EnvironmentChoice,
+    model: StartModel,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str | None,
+    sent: str,
+) -> None:
+    monkeypatch.delenv(API_KEY_VARIABLE, raising=False)
+    if given is not None:
+        monkeypatch.setenv(API_KEY_VARIABLE, given)
+    fake, url = await model(lazy)
+    await run(configure(serverUrl=url), local)
+    assert fake.keys == {sent}
 
 
 async def test_progress_counts_trials(configure: Configure, local: EnvironmentChoice) -> None:

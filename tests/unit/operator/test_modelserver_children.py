@@ -1,5 +1,7 @@
 """The children of a ModelServer as they go to the API server."""
 
+import base64
+import hashlib
 import os
 import subprocess
 import sys
@@ -8,6 +10,7 @@ from typing import Any
 
 import pytest
 from unit.operator.objects import SETTINGS, digest, model_server
+from whetstone_operator.resources.access import access_policy, build_access, runner_key
 from whetstone_operator.resources.lifetimes import KEEP_ALIVE_SECONDS, lifetimes
 from whetstone_operator.resources.modelserver import (
     build_deployment,
@@ -223,3 +226,26 @@ def test_service_selects_what_the_deployment_makes() -> None:
     server = model_server()
     labels = build_deployment(server, SETTINGS)["spec"]["template"]["metadata"]["labels"]
     assert build_service(server)["spec"]["selector"].items() <= labels.items()
+
+
+def test_keys_and_limits_never_change_the_pod_template() -> None:
+    keys = [{"name": "team", "secretRef": {"name": "keys", "key": "team"}}]
+    ruled = model_server(apiKeys=keys, limits={"requestBytes": 4096})
+    plain = build_deployment(model_server(), SETTINGS)["spec"]["template"]
+    assert build_deployment(ruled, SETTINGS)["spec"]["template"] == plain
+
+
+def test_engine_sees_hashes_of_keys_and_no_key() -> None:
+    server = model_server(apiKeys=[{"name": "team", "secretRef": {"name": "keys", "key": "team"}}])
+    policy = access_policy(server, {"team": "k-team"}, token="t")
+    volume = next(one for one in pod_spec()["volumes"] if one["name"] == "access")
+    assert volume["secret"] == {"secretName": "server-access", "items": [{"key": "access.json", "path": "access.json"}]}
+    secret = build_access(server, policy, token="t")
+    text = base64.b64decode(secret["data"]["access.json"]).decode()
+    assert "k-team" not in text
+    assert runner_key("t") not in text
+    assert base64.b64decode(secret["data"]["runner-key"]).decode() == runner_key("t")
+    assert [key.sha256 for key in policy.keys] == [
+        hashlib.sha256(value.encode()).hexdigest() for value in ("k-team", runner_key("t"))
+    ]
+    assert runner_key("t") != runner_key("u")

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from whetstone_api.access import API_KEY_VARIABLE
 from whetstone_api.benchmarkrun import BenchmarkRun, MeasuredTarget
 from whetstone_api.jobs import BenchmarkConfig, TrainingConfig
 from whetstone_api.loratrainingjob import LoRATrainingJob
@@ -131,6 +132,21 @@ def test_training_pod_holds_no_api_token_and_the_runner_does() -> None:
     assert trainer["automountServiceAccountToken"] is False
     assert "serviceAccountName" not in trainer
     assert runner["serviceAccountName"] == "whetstone-runner"
+
+
+def test_runner_gets_the_key_of_the_server_that_it_measures() -> None:
+    plan = make_benchmark_plan()
+    [variable] = [one for one in env_of(benchmark_job(plan)) if one["name"] == API_KEY_VARIABLE]
+    reference = variable["valueFrom"]["secretKeyRef"]
+    server = plan.run.spec.target.model_server_ref.name
+    assert reference == {"name": f"{server}-access", "key": "runner-key", "optional": True}
+    trainer = env_of(training_job(make_training_plan(make_training()), "train"))
+    assert API_KEY_VARIABLE not in {one["name"] for one in trainer}
+
+
+def env_of(job: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pod_of(job)["containers"][0]["env"]
+    return found
 
 
 def test_runner_reads_adapter_and_baseline_and_writes_its_output() -> None:

@@ -24,7 +24,7 @@ from whetstone_api.pod_state import (
     GuardState,
 )
 from whetstone_api.vocabulary import ADAPTER_HEADER, SESSION_HEADER, TOKEN_HEADER
-from whetstone_server.guard.whetstone_guard import admission, asgi, guard, leave
+from whetstone_server.guard.whetstone_guard import admission, guard, leave
 from whetstone_server.guard.whetstone_guard.answers import ADAPTER_HEADER as GUARD_ADAPTER_HEADER
 from whetstone_server.guard.whetstone_guard.splits import SESSION_HEADER as GUARD_SESSION_HEADER
 from whetstone_server.guard.whetstone_guard.table import route_table
@@ -376,18 +376,6 @@ async def test_a_second_model_key_cannot_be_smuggled(client: Client) -> None:
     )
     assert response.headers[ADAPTER_HEADER] == VERSION
     assert answer["choices"][0]["text"] == f"from {VERSION}"
-
-
-async def test_long_bodies_are_413(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    await client.route()
-    monkeypatch.setattr(asgi, "MAX_BODY", 1000)
-    assert (await client.call("POST", "/v1/completions", json={"prompt": "x" * 2000}))[0] == 413
-
-    async def chunked() -> AsyncIterator[bytes]:
-        for _ in range(20):
-            yield b"x" * 100
-
-    assert (await client.call("POST", "/v1/completions", data=chunked()))[0] == 413
 
 
 async def test_model_list_shows_what_clients_may_use(client: Client) -> None:

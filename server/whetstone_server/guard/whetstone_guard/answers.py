@@ -140,11 +140,18 @@ class Answer:
 
 
 class ModelList:
-    """A `send` that shows a client the names it may use, in place of the engine's own list."""
+    """A `send` that shows a client the names it may use, in place of the engine's own list.
 
-    def __init__(self, send: Send, routes: Routes) -> None:
+    Args:
+        send: The client's side.
+        routes: Which names there are.
+        may_use: Tells whether this client may use a name.
+    """
+
+    def __init__(self, send: Send, routes: Routes, may_use: Callable[[str], bool]) -> None:
         self._send = send
         self._routes = routes
+        self._may_use = may_use
         self._start: Message = {}
         self._held = bytearray()
 
@@ -169,7 +176,7 @@ class ModelList:
         cards = {card["id"]: card for card in document["data"] if isinstance(card, dict) and "id" in card}
         shown: list[dict[str, Any]] = []
         for name, served in self._routes.names().items():
-            if served not in cards:
+            if served not in cards or not self._may_use(name):
                 continue
             card = dict(cards[served])
             if name != served:

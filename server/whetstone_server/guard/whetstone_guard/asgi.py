@@ -12,7 +12,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 MAX_BODY = 32 * 1024 * 1024
-"""Longest request body, bytes."""
+"""Longest request body where nothing else is said, bytes."""
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer, not an error of the program
@@ -24,10 +24,18 @@ class Refused(Exception):  # noqa: N818 - it is an answer, not an error of the p
         code: Machine-readable cause.
         param: Field of the request that is to blame.
         retry_after: Seconds for the header `Retry-After`.
+        headers: Further headers.
     """
 
     def __init__(
-        self, status: int, message: str, *, code: str, param: str | None = None, retry_after: int | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str,
+        param: str | None = None,
+        retry_after: int | None = None,
+        headers: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -35,13 +43,15 @@ class Refused(Exception):  # noqa: N818 - it is an answer, not an error of the p
         self.code = code
         self.param = param
         self.retry_after = retry_after
+        self.headers = list(headers)
 
     async def answer(self, send: Send) -> None:
         """Send the refusal."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
+        kind = "rate_limit_error" if self.status == 429 else kind
         body = {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
         extra = [] if self.retry_after is None else [(b"retry-after", str(self.retry_after).encode())]
-        await send_json(send, body, status=self.status, headers=extra)
+        await send_json(send, body, status=self.status, headers=[*extra, *self.headers])
 
 
 async def send_json(
@@ -54,15 +64,20 @@ async def send_json(
     await send({"type": "http.response.body", "body": body})
 
 
-async def read_body(scope: Scope, receive: Receive) -> bytes:
+async def read_body(scope: Scope, receive: Receive, *, limit: int = MAX_BODY) -> bytes:
     """Read a request's whole body.
 
+    Args:
+        scope: The request's scope.
+        receive: The client's side.
+        limit: Longest body, bytes.
+
     Raises:
-        Refused: 413 above `MAX_BODY`; 499 when the client left before its end.
+        Refused: 413 above the limit; 499 when the client left before its end.
     """
     declared = header(scope["headers"], b"content-length")
-    too_long = Refused(413, f"the body is longer than {MAX_BODY} bytes; send less", code="body_too_long")
-    if declared is not None and declared.isdigit() and int(declared) > MAX_BODY:
+    too_long = Refused(413, f"the body is longer than {limit} bytes; send less", code="body_too_long")
+    if declared is not None and declared.isdigit() and int(declared) > limit:
         raise too_long
     body = bytearray()
     while True:
@@ -70,7 +85,7 @@ async def read_body(scope: Scope, receive: Receive) -> bytes:
         if message["type"] == "http.disconnect":
             raise Refused(499, "the client closed the connection", code="disconnected")
         body += message.get("body", b"")
-        if len(body) > MAX_BODY:
+        if len(body) > limit:
             raise too_long
         if not message.get("more_body"):
             return bytes(body)

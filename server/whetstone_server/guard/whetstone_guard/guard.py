@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from . import measures
+from .access import Access, Caller, Policy
 from .admission import HEALTH, INFERENCE, MODELS, read_request, route_of, with_usage
 from .answers import Answer, ModelList
 from .asgi import App, Message, Receive, Refused, Scope, Send, header, read_body, replace_headers, send_json
@@ -25,6 +26,7 @@ QUIET_PATH = "/whetstone/guard/quiet"
 TABLE_PATH = "/whetstone/guard/routes"
 TOKEN_HEADER = b"x-whetstone-token"
 TOKEN_FILE_VARIABLE = "WHETSTONE_TOKEN_FILE"  # noqa: S105 - a variable's name
+ACCESS_FILE_VARIABLE = "WHETSTONE_ACCESS_FILE"
 
 
 class Guard:
@@ -35,11 +37,22 @@ class Guard:
     Args:
         app: The engine's application.
         token_file: File of the token; by default the one that `WHETSTONE_TOKEN_FILE` names.
+        access_file: File of keys and limits; by default the one that `WHETSTONE_ACCESS_FILE` names, if any.
         mixes: Whether the engine takes prompt log-probabilities beside other requests; found out when None.
     """
 
-    def __init__(self, app: App, token_file: str | Path | None = None, *, mixes: bool | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        token_file: str | Path | None = None,
+        access_file: str | Path | None = None,
+        *,
+        mixes: bool | None = None,
+    ) -> None:
         self._app = app
+        access = access_file or os.environ.get(ACCESS_FILE_VARIABLE)
+        self._access = Access(Path(access) if access else None)
+        self._busy = 0
         self._token_file = Path(token_file or os.environ.get(TOKEN_FILE_VARIABLE, "/etc/whetstone/token/token"))
         self._boot = secrets.token_hex(8)
         self._routes = Routes()
@@ -83,14 +96,21 @@ class Guard:
 
     async def _serve_client(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = route_of(scope)
+        if route == MODELS or route in INFERENCE:
+            policy = self._access.policy()
+            caller = policy.authenticate(scope["headers"])
+            self._require_open()
+            if route == MODELS:
+                await self._app(scope, receive, ModelList(send, self._routes, caller.may_use))
+            else:
+                await self._infer(scope, receive, send, caller=caller, policy=policy)
+        else:
+            self._require_open()
+            await self._app(scope, receive, send)
+
+    def _require_open(self) -> None:
         if not self._routes.open:
             raise Refused(503, "this replica is still starting; try again", code="starting", retry_after=5)
-        if route == MODELS:
-            await self._app(scope, receive, ModelList(send, self._routes))
-        elif route in INFERENCE:
-            await self._infer(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
 
     def _authenticate(self, given: bytes) -> None:
         try:
@@ -126,14 +146,17 @@ class Guard:
             self._quiet.hold(seconds)
         await send_json(send, {"needed": self._quiet.needed, "inFlight": sum(self._in_flight.values())})
 
-    async def _infer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _infer(self, scope: Scope, receive: Receive, send: Send, *, caller: Caller, policy: Policy) -> None:
         started = time.monotonic()
         served: str | None = None
         code = 500
+        self._busy += 1
         try:
-            request = read_request(await read_body(scope, receive))
+            policy.admit(self._busy)
+            request = read_request(await read_body(scope, receive, limit=policy.request_bytes))
             await self._quiet.wait()
             requested = request.get("model")
+            caller.check(requested, self._routes)
             served = self._routes.resolve(requested, session=session_of(scope["headers"], request))
             if requested in self._routes.splits or requested in self._routes.aliases:
                 measures.count_alias(requested, served)
@@ -148,7 +171,8 @@ class Guard:
                     "headers": [
                         (key, value)
                         for key, value in replace_headers(scope["headers"], content_length=str(len(body)).encode())
-                        if key.lower() != b"transfer-encoding"
+                        # Keys are the guard's matter, and of two lengths one would be wrong.
+                        if key.lower() not in (b"transfer-encoding", b"authorization")
                     ],
                 }
                 await self._app(inner, _replay(body, receive), answer)
@@ -159,6 +183,7 @@ class Guard:
             code = refusal.status
             raise
         finally:
+            self._busy -= 1
             measures.count_request(served=served, code=code, seconds=time.monotonic() - started)
 
 

@@ -210,8 +210,8 @@ class Kubelet:
             self.pods.pop(name).stop()
         for name, pod in living.items():
             try:
-                if name not in self.pods:
-                    self._start(pod)
+                if name not in self.pods and not self._start(pod):
+                    continue
                 ready = self.pods[name].is_ready()
                 if self._told.get(name) is not ready:
                     self._tell(pod, ready)
@@ -220,11 +220,14 @@ class Kubelet:
                 if error.status != httpx.codes.NOT_FOUND:
                     raise
 
-    def _start(self, pod: Object) -> None:
+    def _start(self, pod: Object) -> bool:
+        """Start a pod whose volumes are there; without them it waits, as on a node."""
         server = pod["metadata"]["labels"][SERVER_LABEL]
+        secret = self._world.api.get("Secret", f"{server}-token", namespace=self._world.namespace)
+        desired = self._world.api.get("ConfigMap", f"{server}-desired", namespace=self._world.namespace)
+        if secret is None or desired is None:
+            return False
         number = next(self._numbers)
-        secret = self._world.get("Secret", f"{server}-token")
-        desired = self._world.get("ConfigMap", f"{server}-desired")
         started = EnginePod(
             folder=self._folder / f"pod-{number}",
             claims=self.claims,
@@ -238,6 +241,7 @@ class Kubelet:
             report_token=self._world.pod_token(pod),
         )
         self.pods[pod["metadata"]["name"]] = started
+        return True
 
     def _tell(self, pod: Object, ready: bool) -> None:
         name = pod["metadata"]["name"]

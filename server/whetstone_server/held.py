@@ -156,8 +156,9 @@ class Loader:
         except EngineBusyError as error:
             # Clients get as much time as they were held back for, and are held back longer the next time.
             held.attempts += 1
-            held.not_before = time.monotonic() + self._patience(held)
-            log.info("%s is probed in %.0f s: %s", held.wanted.served_name, self._patience(held), error)
+            pause = self._patience(held)
+            held.not_before = time.monotonic() + pause
+            log.info("%s is probed in %.0f s: %s", held.wanted.served_name, pause, error)
         except OSError as error:
             self._failed(held, Reason.LOAD_FAILED, f"{held.wanted.source} could not be copied: {error}")
         except Exception as error:
@@ -192,8 +193,7 @@ class Loader:
         record = await asyncio.to_thread(read_probe, target)
         async with self._one_at_a_time:
             # The base's part needs no adapter, so the engine computes it while it loads.
-            patience = self._patience(held)
-            base = asyncio.create_task(self._measure_base(desired.base_name, record, patience))
+            base = asyncio.create_task(self._measure_base(desired.base_name, record, self._patience(held)))
             try:
                 await self._load(held, target)
                 started = time.monotonic()

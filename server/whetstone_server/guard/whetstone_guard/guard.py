@@ -26,6 +26,7 @@ QUIET_PATH = "/whetstone/guard/quiet"
 TABLE_PATH = "/whetstone/guard/routes"
 TOKEN_HEADER = b"x-whetstone-token"
 TOKEN_FILE_VARIABLE = "WHETSTONE_TOKEN_FILE"  # noqa: S105 - a variable's name
+TOKEN_FILE = "/etc/whetstone/token/token"  # noqa: S105 - a path, not a secret
 ACCESS_FILE_VARIABLE = "WHETSTONE_ACCESS_FILE"
 
 
@@ -53,7 +54,7 @@ class Guard:
         access = access_file or os.environ.get(ACCESS_FILE_VARIABLE)
         self._access = Access(Path(access) if access else None)
         self._busy = 0
-        self._token_file = Path(token_file or os.environ.get(TOKEN_FILE_VARIABLE, "/etc/whetstone/token/token"))
+        self._token_file = Path(token_file or os.environ.get(TOKEN_FILE_VARIABLE, TOKEN_FILE))
         self._boot = secrets.token_hex(8)
         self._routes = Routes()
         self._in_flight: Counter[str] = Counter()
@@ -88,14 +89,14 @@ class Guard:
             else:
                 await self._app(scope, receive, send)
             return
-        if route_of(scope) == HEALTH:
+        route = route_of(scope)
+        if route == HEALTH:
             await self._app(scope, receive, send)
             return
         with self._drain.serving():
-            await self._serve_client(scope, receive, send)
+            await self._serve_client(scope, receive, send, route=route)
 
-    async def _serve_client(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = route_of(scope)
+    async def _serve_client(self, scope: Scope, receive: Receive, send: Send, *, route: tuple[str, str]) -> None:
         if route == MODELS or route in INFERENCE:
             policy = self._access.policy()
             caller = policy.authenticate(scope["headers"])

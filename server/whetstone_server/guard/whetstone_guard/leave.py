@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-DRAIN_PATH = "/whetstone/guard/drain"
-TOKEN_HEADER = "x-whetstone-token"  # noqa: S105 - a header's name
-TOKEN_FILE_VARIABLE = "WHETSTONE_TOKEN_FILE"  # noqa: S105 - a variable's name
+from . import guard
+from .guard import DRAIN_PATH, TOKEN_FILE, TOKEN_FILE_VARIABLE
+
+TOKEN_HEADER = guard.TOKEN_HEADER.decode()
 PORT = 8000
 POLL_SECONDS = 0.5
 ANSWER_SECONDS = 5.0
@@ -77,7 +78,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=float, required=True, metavar="SECONDS")
     parser.add_argument("--port", type=int, default=PORT)
     given = parser.parse_args(arguments)
-    token_file = Path(os.environ.get(TOKEN_FILE_VARIABLE, "/etc/whetstone/token/token"))
+    token_file = Path(os.environ.get(TOKEN_FILE_VARIABLE, TOKEN_FILE))
     leave(lambda: ask_guard(given.port, token_file), least=given.least, quiet=given.quiet, limit=given.limit)
 
 

@@ -110,13 +110,8 @@ def fetch_adapter(source: Path, target: Path, digest: str) -> None:
     Raises:
         ArtifactError: As `verify_adapter`. OSError of the file systems passes through.
     """
-    if target.is_dir():
-        try:
-            verify_adapter(target, digest)
-        except ArtifactError:
-            shutil.rmtree(target)
-        else:
-            return
+    if holds_adapter(target, digest):
+        return
     _require_folder(source)
     for stale in target.parent.glob(f".{target.name}{PARTIAL}*"):
         shutil.rmtree(stale, ignore_errors=True)
@@ -130,6 +125,18 @@ def fetch_adapter(source: Path, target: Path, digest: str) -> None:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def holds_adapter(target: Path, digest: str) -> bool:
+    """Return whether a verified copy of an adapter is there; a copy that is not what it should be is removed."""
+    if not target.is_dir():
+        return False
+    try:
+        verify_adapter(target, digest)
+    except ArtifactError:
+        shutil.rmtree(target)
+        return False
+    return True
 
 
 def admit_adapter(temporary: Path, target: Path, digest: str, *, place: str) -> None:

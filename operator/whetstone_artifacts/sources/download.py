@@ -4,8 +4,9 @@ import errno
 import hashlib
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from whetstone_api.vocabulary import Reason
@@ -52,18 +53,15 @@ def download(remote: Remote, files: Sequence[RemoteFile], staging: Path) -> None
             _part(staging, file).rename(staging / file.name)
 
 
-class _disk:  # noqa: N801 - used as a function
-    """Turns a full disk into our error."""
-
-    def __init__(self, uri: str, folder: Path) -> None:
-        self._uri, self._folder = uri, folder
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and error.errno in _FULL:
-            raise disk_full(self._uri, self._folder, "the disk ran full while fetching") from error
+@contextmanager
+def _disk(uri: str, folder: Path) -> Iterator[None]:
+    """Turn a full disk into our error."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise disk_full(uri, folder, "the disk ran full while fetching") from error
+        raise
 
 
 def disk_full(uri: str, folder: Path, what: str) -> ArtifactError:

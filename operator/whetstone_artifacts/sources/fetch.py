@@ -12,7 +12,7 @@ from whetstone_api.source import Scheme, scheme_of
 from whetstone_api.vocabulary import Reason
 
 from whetstone_artifacts.errors import ArtifactError
-from whetstone_artifacts.folders import admit_adapter, file_entry, publish_folder, verify_adapter
+from whetstone_artifacts.folders import admit_adapter, file_entry, holds_adapter, publish_folder
 from whetstone_artifacts.lock import output_lock
 from whetstone_artifacts.sources.credentials import Credentials
 from whetstone_artifacts.sources.download import download
@@ -65,13 +65,8 @@ def fetch_remote_adapter(remote: Remote, target: Path, digest: str) -> None:
     """
     # A cancelled attempt goes on in its thread, so its successor must wait for it.
     with output_lock(target, wait_seconds=LOCK_SECONDS):
-        if target.is_dir():
-            try:
-                verify_adapter(target, digest)
-            except ArtifactError:
-                shutil.rmtree(target)
-            else:
-                return
+        if holds_adapter(target, digest):
+            return
         staging = target.with_name(f".{target.name}.fetching")
         download(remote, remote.files(Content.ADAPTER), staging)
         try:

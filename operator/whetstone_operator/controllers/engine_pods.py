@@ -72,11 +72,16 @@ def started_at(pods: Sequence[Mapping[str, Any]]) -> datetime | None:
 
 
 def _fetched_at(pod: Mapping[str, Any]) -> str | None:
+    ended = _fetch_state(pod).get("terminated") or {}
+    return ended.get("finishedAt")
+
+
+def _fetch_state(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the state of the container that fetches the base model; empty where there is none."""
     for container in pod.get("status", {}).get("initContainerStatuses") or []:
         if container["name"] == FETCH_CONTAINER:
-            ended = (container.get("state") or {}).get("terminated") or {}
-            return ended.get("finishedAt")
-    return None
+            return container.get("state") or {}
+    return {}
 
 
 def _problem(pod: Mapping[str, Any]) -> PodProblem | None:
@@ -95,11 +100,7 @@ def _problem(pod: Mapping[str, Any]) -> PodProblem | None:
 
 def fetching_pod(pods: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the name of a pod that is fetching its base model now."""
-    for pod in pods:
-        for container in pod.get("status", {}).get("initContainerStatuses") or []:
-            if container["name"] == FETCH_CONTAINER and container.get("state", {}).get("running"):
-                return str(pod["metadata"]["name"])
-    return None
+    return next((str(pod["metadata"]["name"]) for pod in pods if _fetch_state(pod).get("running")), None)
 
 
 def _fetch_problem(pod: str, container: Mapping[str, Any]) -> PodProblem | None:

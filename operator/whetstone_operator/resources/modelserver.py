@@ -8,7 +8,7 @@ import base64
 from typing import Any
 
 from whetstone_api.access import ACCESS_FILE
-from whetstone_api.modelserver import ModelServer
+from whetstone_api.modelserver import MAX_ADAPTERS, ModelServer
 from whetstone_api.pod_state import DESIRED_FILE, ENGINE_PORT, SIDECAR_PORT, DesiredState
 from whetstone_api.vocabulary import Reason
 
@@ -16,6 +16,7 @@ from whetstone_operator.resources import source_volumes
 from whetstone_operator.resources.access import FOLDER as ACCESS_FOLDER
 from whetstone_operator.resources.access import access_mount, access_volume
 from whetstone_operator.resources.engine import (
+    asks_for_devices,
     engine_options,
     engine_resources,
     engine_variables,
@@ -47,8 +48,6 @@ DESIRED_FOLDER = "/etc/whetstone/desired"
 TOKEN_FOLDER = "/etc/whetstone/token"  # noqa: S105 - a path, not a secret
 TOKEN_KEY = "token"  # noqa: S105 - a key's name, not a secret
 SERVICE_PORT = 80
-MAX_ADAPTERS = 64
-"""Bound of spec.adapters: so many stay loaded, however few fit into one batch."""
 _TMP = "/tmp"  # noqa: S108 - an emptyDir of the pod
 
 
@@ -166,10 +165,7 @@ def rollout_steps(server: ModelServer) -> dict[str, int]:
     With accelerators none is free for a pod more, so a pod goes before its successor comes. Without them the successor
     comes first, and one replica is enough for a rollout without a pause.
     """
-    resources = server.spec.resources
-    asked = {**(resources.requests or {}), **(resources.limits or {})} if resources else {}
-    # Kubernetes' own resources have no domain; devices always do.
-    if any("/" in name for name in asked):
+    if asks_for_devices(engine_resources(server.spec.engine, server.spec.resources)):
         return {"maxSurge": 0, "maxUnavailable": 1}
     return {"maxSurge": 1, "maxUnavailable": 0}
 
@@ -242,6 +238,7 @@ def engine_arguments(server: ModelServer) -> list[str]:
         f"--port={ENGINE_PORT}",
         "--enable-lora",
         f"--max-loras={spec.adapter_capacity.max_loras}",
+        # All of them stay loaded, however few fit into one batch.
         f"--max-cpu-loras={max(MAX_ADAPTERS, spec.adapter_capacity.max_loras)}",
         f"--max-lora-rank={spec.adapter_capacity.max_rank}",
         f"--middleware={GUARD_CLASS}",

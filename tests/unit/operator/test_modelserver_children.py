@@ -214,6 +214,11 @@ def test_no_pod_more_is_asked_for_where_accelerators_are(
     assert deployment["spec"]["strategy"]["rollingUpdate"] == steps
 
 
+def test_no_pod_more_is_asked_for_where_parallelism_asks_for_accelerators() -> None:
+    deployment = build_deployment(model_server(engine={"parallelism": {"tensor": 2}}), SETTINGS)
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+
+
 def test_node_drains_take_one_pod_at_a_time() -> None:
     server = model_server(replicas=3)
     budget = build_disruption_budget(server)["spec"]

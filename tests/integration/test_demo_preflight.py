@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes import client
 from support.waiting import eventually
 from whetstone_dev.commands import DevError
 from whetstone_dev.controlplane import ControlPlane
@@ -86,10 +87,26 @@ def test_demo_down_removes_the_demos_namespaces(kube: Kube, target: Target) -> N
     take_down(target, namespace="demo")
 
 
+def is_listed(kube: Kube, definition: dict[str, Any]) -> bool:
+    """Whether the API server lists a kind's objects: one that is deleted before that can stay for minutes.
+
+    Deleting a kind lists its objects, and the server tries late again when its storage of them is still being set up.
+    """
+    spec = definition["spec"]
+    try:
+        client.CustomObjectsApi(kube._api).list_cluster_custom_object(
+            spec["group"], spec["versions"][0]["name"], spec["names"]["plural"]
+        )
+    except client.ApiException:
+        return False
+    return True
+
+
 def test_installation_of_somebody_else_is_never_replaced(kube: Kube, target: Target) -> None:
     definitions = read_manifests(CHECKOUT / "crds")
     for definition in definitions:
         kube.apply(definition)
+    eventually(lambda: all(is_listed(kube, definition) for definition in definitions), what="the kinds served")
     try:
         with pytest.raises(DevError, match="Whetstone is installed on this cluster and the demo did not do it"):
             check(kube, target, namespace="demo")

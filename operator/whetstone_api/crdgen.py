@@ -55,6 +55,7 @@ KEPT_KEYWORDS = (
     "minProperties",
     "maxProperties",
 )
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
 BOUNDS = {"string": "maxLength", "array": "maxItems"}
 
 Node = dict[str, Any]
@@ -189,7 +190,7 @@ def _refuse(result: Node, *, where: str) -> None:
     bound = "maxProperties" if "additionalProperties" in result else BOUNDS.get(kind)
     if bound and bound not in result and "enum" not in result:
         raise SchemaError(f"{where}: the field has no {bound}; give it one, for the cost budget of CEL")
-    if kind == "object" and not {"properties", "additionalProperties"} & result.keys():
+    if kind == "object" and not {"properties", "additionalProperties", PRESERVE} & result.keys():
         raise SchemaError(f"{where}: the object has no fields; give it some")
 
 

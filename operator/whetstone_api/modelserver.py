@@ -7,6 +7,7 @@ from pydantic import Field
 from whetstone_api.access import ApiKeySpec, LimitsSpec
 from whetstone_api.aliases import AliasSpec, AliasStatus
 from whetstone_api.engine import EngineSpec
+from whetstone_api.pod_template import PodTemplate
 from whetstone_api.sampling import DefaultSampling
 from whetstone_api.schema import (
     ApiModel,
@@ -143,6 +144,8 @@ class ModelServerSpec(ApiModel):
     """Wanted pods; `kubectl scale` and autoscalers set it."""
     resources: Resources | None = None
     """Resources of the engine's container."""
+    pod_template: PodTemplate | None = None
+    """Laid over the engine pods: placement, labels, pull secrets, volumes, containers; a change restarts the engine."""
     adapter_stores: Annotated[list[AdapterStore], Field(max_length=16)] | None = Field(
         default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     )

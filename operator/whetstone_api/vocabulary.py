@@ -66,6 +66,8 @@ class Annotation(StrEnum):
     """Set by a user on a failed LoRATrainingJob or BenchmarkRun, to any new value: try once more."""
     MEASURED_TARGET = "whetstone.dev/measured-target"
     """On the Job of a BenchmarkRun: the version that it measures (`MeasuredTarget` as JSON), fixed at its start."""
+    POD_TEMPLATE = "whetstone.dev/pod-template"
+    """On engine pods: digest of the `spec.podTemplate` that they were made with."""
 
 
 class AliasMoveReason(StrEnum):

@@ -70,6 +70,9 @@ class Kube(Protocol):
     async def create(self, obj: Object) -> Object:
         """Create an object; return the existing one when there is one of that name."""
 
+    async def judge(self, obj: Object) -> None:
+        """Let the API server judge an object as if it were created, admission included; nothing is stored."""
+
     async def delete(self, kind: Kind, namespace: str, name: str) -> None:
         """Delete an object and, in the background, what it owns; an absent one is fine."""
 
@@ -165,6 +168,10 @@ class KubeAio:
                 if existing is not None:
                     return existing
             raise
+
+    async def judge(self, obj: Object) -> None:
+        query = {"dryRun": "All", "fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        await self._json("POST", kind_of(obj).path(namespace=obj["metadata"]["namespace"]), query=query, body=obj)
 
     async def delete(self, kind: Kind, namespace: str, name: str) -> None:
         try:

@@ -59,6 +59,10 @@ app.kubernetes.io/component: operator
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
+# Asked with a dry run only: would the API server take the pods of a spec.podTemplate?
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [create]
 - apiGroups: [""]
   resources: [pods/log]
   verbs: [get]

@@ -19,6 +19,7 @@ from whetstone_operator.controllers.access import apply_access, require_access
 from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
 from whetstone_operator.controllers.alias_routes import AliasRoutes, moved_status, route_aliases, wanted_adapters
 from whetstone_operator.controllers.aliases import Move, Version, decide_fixed, decide_promotion, gather_evidence
+from whetstone_operator.controllers.engine_deployment import apply_deployment
 from whetstone_operator.controllers.selected_adapters import select_adapters
 from whetstone_operator.controllers.serving import forget_metrics, report_metrics, settle_readiness
 from whetstone_operator.controllers.source_pins import Pin, Pins, pin_model
@@ -28,7 +29,7 @@ from whetstone_operator.resources import modelserver as build
 from whetstone_operator.resources.engine import precision
 from whetstone_operator.resources.source_volumes import model_path
 from whetstone_operator.runtime.events import NORMAL
-from whetstone_operator.runtime.outcome import Waiting
+from whetstone_operator.runtime.outcome import Interrupt, Waiting
 from whetstone_operator.runtime.queue import Result
 from whetstone_operator.runtime.read_ahead import ReadAhead
 from whetstone_operator.runtime.reconcile import Context, Work, load, run_steps
@@ -58,6 +59,7 @@ class ServerReconcile:
         self.pods: list[dict[str, Any]] = []
         self.views: list[PodView] = []
         self.deployment: dict[str, Any] = {}
+        self.refusal: Interrupt | None = None
 
     async def read_ahead(self, work: Work[ModelServer]) -> None:
         """Read all that the steps will ask for at once: one after another, they would take most of a reconcile."""
@@ -127,11 +129,11 @@ class ServerReconcile:
 
     async def apply_children(self, work: Work[ModelServer]) -> None:
         """Apply Service, disruption budget, access rules and Deployment."""
-        *_, self.access_problem, self.deployment = await asyncio.gather(
+        *_, self.access_problem, (self.deployment, self.refusal) = await asyncio.gather(
             self._kube.apply(build.build_service(self.server)),
             self._kube.apply(build.build_disruption_budget(self.server)),
             apply_access(work, token=self.token),
-            self._kube.apply(build.build_deployment(self.server, work.context.settings)),
+            apply_deployment(work, self.server),
         )
         work.status["url"] = build.server_url(self.server)
         work.status["selector"] = ",".join(f"{k}={v}" for k, v in sorted(build.pod_selector(self.server).items()))
@@ -184,6 +186,8 @@ class ServerReconcile:
         if not self._pods_settled():
             work.look_again(PODS_POLL_SECONDS)
         require_access(self.access_problem)
+        if self.refusal is not None:
+            raise self.refusal
         await settle_readiness(work, deployment=self.deployment, pods=self.pods)
 
     async def _pin(self, work: Work[ModelServer], spec: AdapterSpec) -> Pin | None:

@@ -6,6 +6,8 @@ Adapters and aliases are hot: they never appear here. Everything that does resta
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from whetstone_api.vocabulary import Annotation
+
 MAX_CHANGES = 5
 
 
@@ -22,10 +24,20 @@ def restart_causes(pods: Sequence[Mapping[str, Any]], template: Mapping[str, Any
     causes: dict[str, None] = {}
     wanted = {container["name"]: container for container in template["spec"]["containers"]}
     for pod in pods:
+        causes.update(dict.fromkeys(_overlay_changes(pod, template)))
         for container in pod["spec"]["containers"]:
             if container["name"] in wanted:
                 causes.update(dict.fromkeys(_changes(container, wanted[container["name"]])))
     return list(causes)[:MAX_CHANGES]
+
+
+def _overlay_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    if _annotations(old).get(Annotation.POD_TEMPLATE) != _annotations(new).get(Annotation.POD_TEMPLATE):
+        yield "podTemplate"
+
+
+def _annotations(one: Mapping[str, Any]) -> Mapping[str, str]:
+    return (one.get("metadata") or {}).get("annotations") or {}
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

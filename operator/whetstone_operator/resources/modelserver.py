@@ -5,6 +5,7 @@ over the sidecar's API, so that a hot change never starts a rollout.
 """
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 from whetstone_api.access import ACCESS_FILE
@@ -24,6 +25,7 @@ from whetstone_operator.resources.engine import (
 )
 from whetstone_operator.resources.lifetimes import KEEP_ALIVE_SECONDS, PROBE_PERIOD_SECONDS, Lifetimes, lifetimes
 from whetstone_operator.resources.metadata import child_labels, child_metadata, selector_labels
+from whetstone_operator.resources.pod_template import lay_over
 from whetstone_operator.resources.pods import (
     claim_mount,
     claim_volume,
@@ -126,21 +128,35 @@ def build_service(server: ModelServer) -> dict[str, Any]:
     }
 
 
-def build_deployment(server: ModelServer, settings: Settings) -> dict[str, Any]:
-    """Return the Deployment of the engine pods."""
-    spec = server.spec
+def build_template(server: ModelServer, settings: Settings) -> dict[str, Any]:
+    """Return the pod template of the engine pods.
+
+    Raises:
+        OverlayError: `spec.podTemplate` says what users may not decide.
+    """
     labels = {**child_labels(server, component=COMPONENT), **pod_selector(server)}
+    ours = {"metadata": {"labels": labels}, "spec": _pod(server, settings)}
+    return lay_over(ours, server.spec.pod_template)
+
+
+def build_deployment(server: ModelServer, settings: Settings) -> dict[str, Any]:
+    """Return the Deployment of the engine pods.
+
+    Raises:
+        OverlayError: As `build_template`.
+    """
+    template = build_template(server, settings)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": child_metadata(server, name=deployment_name(server), component=COMPONENT),
         "spec": {
-            "replicas": spec.replicas,
+            "replicas": server.spec.replicas,
             "selector": {"matchLabels": pod_selector(server)},
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": rollout_steps(server)},
-            "progressDeadlineSeconds": lifetimes(spec).progress_deadline,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": rollout_steps(template["spec"])},
+            "progressDeadlineSeconds": lifetimes(server.spec).progress_deadline,
             "revisionHistoryLimit": 2,
-            "template": {"metadata": {"labels": labels}, "spec": _pod(server, settings)},
+            "template": template,
         },
     }
 
@@ -159,13 +175,13 @@ def build_disruption_budget(server: ModelServer) -> dict[str, Any]:
     }
 
 
-def rollout_steps(server: ModelServer) -> dict[str, int]:
-    """Return how a rollout replaces pods.
+def rollout_steps(pod: Mapping[str, Any]) -> dict[str, int]:
+    """Return how a rollout replaces pods of this spec.
 
     With accelerators none is free for a pod more, so a pod goes before its successor comes. Without them the successor
     comes first, and one replica is enough for a rollout without a pause.
     """
-    if asks_for_devices(engine_resources(server.spec.engine, server.spec.resources)):
+    if pod.get("resourceClaims") or any(asks_for_devices(item.get("resources")) for item in pod["containers"]):
         return {"maxSurge": 0, "maxUnavailable": 1}
     return {"maxSurge": 1, "maxUnavailable": 0}
 

@@ -77,6 +77,10 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
         },
         "replicas": 1,
         "resources": RESOURCES,
+        "podTemplate": {
+            "metadata": {"labels": {"team": "a"}, "annotations": {"note": "a"}},
+            "spec": {"nodeSelector": {"disk": "fast"}},
+        },
         "adapterStores": [
             {"name": "keys", "secretRef": {"name": "keys"}} if far else {"name": "adapters", "claimName": "adapters"}
         ],

@@ -97,6 +97,9 @@ MEMBERS: Mapping[str, tuple[int, int]] = {
     f"{LT}.status.metrics": (0, 32),
     f"{MS}.spec.adapterSelector.matchLabels": (1, 16),
     f"{MS}.spec.aliases[].promotion.benchmarkSelector.matchLabels": (1, 16),
+    f"{MS}.spec.podTemplate.metadata.annotations": (0, 32),
+    f"{MS}.spec.podTemplate.metadata.labels": (0, 32),
+    f"{MS}.spec.podTemplate.spec": (0, 32),
     f"{MS}.spec.resources.limits": (0, 16),
     f"{MS}.spec.resources.requests": (0, 16),
 }
@@ -118,6 +121,8 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     f"{MS}.spec.engine.env[].value": (0, 4096),
     f"{MS}.spec.engine.extraArgs[]": (0, 512),
     f"{MS}.spec.engine.image": (1, 512),
+    f"{MS}.spec.podTemplate.metadata.annotations.*": (0, 4096),
+    f"{MS}.spec.podTemplate.metadata.labels.*": (0, 63),
     f"{BR}.status.comparison.baseline": (0, 63),
     f"{BR}.status.comparison.message": (0, 1024),
     f"{BR}.status.finishedAt": (0, 64),

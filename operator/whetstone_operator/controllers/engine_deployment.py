@@ -1,0 +1,84 @@
+"""The Deployment of a ModelServer's engine pods: applied only when its pods can be made."""
+
+from http import HTTPStatus
+from typing import Any
+
+from whetstone_api.modelserver import ModelServer
+from whetstone_api.vocabulary import Annotation, Reason
+
+from whetstone_operator.kinds import DEPLOYMENT
+from whetstone_operator.kube import KubeError, Object
+from whetstone_operator.resources import modelserver as build
+from whetstone_operator.resources.overlay import OverlayError
+from whetstone_operator.resources.pod_template import FIELD
+from whetstone_operator.runtime.outcome import Interrupt, Stalled, Waiting
+from whetstone_operator.runtime.reconcile import Work
+
+FORBIDDEN_POLL_SECONDS = 10.0
+"""A priority class or a runtime class may come later."""
+_NO_VERDICT = ("exceeded quota", 'cannot create resource "pods"')
+"""In refusals that say nothing of a pod: it would take the place of another, or we may not ask."""
+
+
+async def apply_deployment(work: Work[ModelServer], server: ModelServer) -> tuple[Object, Interrupt | None]:
+    """Apply the Deployment, unless `spec.podTemplate` is refused: then the pods that run go on as they are.
+
+    Args:
+        work: The reconcile.
+        server: The server with its sources pinned.
+
+    Returns:
+        The Deployment as stored, and what is wrong with the wanted one.
+
+    Raises:
+        Interrupt: There is no Deployment yet, and none can be made.
+    """
+    kube = work.context.kube
+    overlay = server.spec.pod_template
+    stored = None
+    if overlay is not None:
+        stored = await kube.get(DEPLOYMENT, work.namespace, build.deployment_name(server))
+    try:
+        wanted = build.build_deployment(server, work.context.settings)
+    except OverlayError as error:
+        return _kept(stored, Stalled(Reason.INVALID_SPEC, str(error)))
+    if overlay is not None and _overlay(stored) != _overlay(wanted):
+        refusal = await _judge(work, wanted)
+        if refusal is not None:
+            return _kept(stored, refusal)
+    return await kube.apply(wanted), None
+
+
+def _kept(stored: Object | None, refusal: Interrupt) -> tuple[Object, Interrupt]:
+    if stored is None:
+        raise refusal
+    return stored, refusal
+
+
+def _overlay(deployment: Object | None) -> Any:
+    """Return the digest of the overlay that a Deployment's pods are made with."""
+    metadata = deployment["spec"]["template"].get("metadata") or {} if deployment else {}
+    return (metadata.get("annotations") or {}).get(Annotation.POD_TEMPLATE)
+
+
+async def _judge(work: Work[ModelServer], deployment: Object) -> Interrupt | None:
+    """Return why the API server would refuse a Deployment's pods.
+
+    Only a pod shows all of it: a misspelt field, what admission forbids, a class that does not exist. With a refused
+    Deployment, or pods that it cannot make, a rollout would already have taken pods away.
+    """
+    template, name = deployment["spec"]["template"], deployment["metadata"]["name"]
+    # A name of chance would give the message, and with it the status, another text each time.
+    metadata = {**template["metadata"], "name": f"{name}-dry-run", "namespace": work.namespace}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    try:
+        await work.context.kube.judge(pod)
+    except KubeError as error:
+        message = f"{FIELD}: the API server refuses such a pod: {error.message}"
+        if error.refused:
+            return Stalled(Reason.APPLY_REFUSED, message)
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        if not any(words in error.message for words in _NO_VERDICT):
+            return Waiting(Reason.APPLY_REFUSED, message, FORBIDDEN_POLL_SECONDS)
+    return None

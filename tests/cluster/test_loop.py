@@ -106,6 +106,7 @@ def test_replacement_pod_holds_the_adapter_before_it_is_ready(loop: Loop) -> Non
     [
         ("v1", "Service", plan.SERVER),
         ("v1", "ConfigMap", f"{plan.SERVER}-desired"),
+        ("policy/v1", "PodDisruptionBudget", f"{plan.SERVER}-engine"),
     ],
 )
 def test_deleted_child_comes_back(loop: Loop, api_version: str, kind: str, name: str) -> None:

@@ -67,48 +67,53 @@ class OciRegistry:
 
         registry = Registry(insecure=True, auth_backend="basic")
         registry.auth.set_basic_auth(**LOGIN)
-        files = [f"{path}:application/octet-stream" for path in sorted(folder.iterdir())]
+        files = [f"{path}:application/octet-stream" for path in sorted(folder.iterdir()) if path.is_file()]
         target = f"{self.address}/{repository}"
         answer = registry.push(f"{target}:v1", files=files, disable_path_validation=True)
         return f"oci://{target}@{answer.headers['Docker-Content-Digest']}"
 
 
-def _free_port() -> int:
+def _free_port(host: str) -> int:
     with socket.socket() as probe:
-        probe.bind((LOCALHOST, 0))
+        probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 
 @contextmanager
-def _process(command: list[str], port: int, log: Path, env: dict[str, str] | None = None) -> Iterator[None]:
+def _process(command: list[str], address: tuple[str, int], log: Path) -> Iterator[None]:
     with log.open("w") as stream:
-        process = subprocess.Popen(command, stdout=stream, stderr=stream, env=env)
+        process = subprocess.Popen(command, stdout=stream, stderr=stream)
     try:
-        eventually(lambda: _answers(port, process, log), what=f"{command[0]} listens")
+        eventually(lambda: _answers(address, process, log), what=f"{command[0]} listens")
         yield
     finally:
         process.terminate()
         process.wait(10)
 
 
-def _answers(port: int, process: "subprocess.Popen[bytes]", log: Path) -> bool:
+def _answers(address: tuple[str, int], process: "subprocess.Popen[bytes]", log: Path) -> bool:
     if process.poll() is not None:
         raise RuntimeError(f"ended: {log.read_text()[-2000:]}")
     with socket.socket() as probe:
-        return probe.connect_ex((LOCALHOST, port)) == 0
+        return probe.connect_ex(address) == 0
 
 
 @contextmanager
-def s3_server(folder: Path) -> Iterator[S3Server]:
-    """Run an S3 server that keeps its buckets in a folder and checks every signature."""
+def s3_server(folder: Path, *, host: str = LOCALHOST) -> Iterator[S3Server]:
+    """Run an S3 server that keeps its buckets in a folder and checks every signature.
+
+    Args:
+        folder: Where buckets and log lie.
+        host: The address of this machine to listen on.
+    """
     from s3fs import S3FileSystem
 
-    port, data = _free_port(), folder / "buckets"
+    port, data = _free_port(host), folder / "buckets"
     data.mkdir(parents=True)
     keys = ["--access", S3_KEYS["AWS_ACCESS_KEY_ID"], "--secret", S3_KEYS["AWS_SECRET_ACCESS_KEY"]]
-    command = [str(build(S3_GATEWAY)), *keys, "--port", f"{LOCALHOST}:{port}", "posix", str(data)]
-    with _process(command, port, folder / "s3.log"):
-        endpoint = f"http://{LOCALHOST}:{port}"
+    command = [str(build(S3_GATEWAY)), *keys, "--port", f"{host}:{port}", "posix", str(data)]
+    with _process(command, (host, port), folder / "s3.log"):
+        endpoint = f"http://{host}:{port}"
         client = S3FileSystem(
             key=S3_KEYS["AWS_ACCESS_KEY_ID"],
             secret=S3_KEYS["AWS_SECRET_ACCESS_KEY"],
@@ -121,18 +126,23 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
 
 
 @contextmanager
-def oci_registry(folder: Path) -> Iterator[OciRegistry]:
-    """Run a registry with a login, over a folder."""
+def oci_registry(folder: Path, *, host: str = LOCALHOST) -> Iterator[OciRegistry]:
+    """Run a registry with a login.
+
+    Args:
+        folder: Where content and log lie.
+        host: The address of this machine to listen on.
+    """
     packages.install({"docker-registry": "docker-registry"})
-    port = _free_port()
+    port = _free_port(host)
     (folder / "htpasswd").write_text(_HTPASSWD + "\n")
     settings = {
         "version": 0.1,
         "log": {"level": "warn"},
         "storage": {"filesystem": {"rootdirectory": str(folder / "registry")}},
-        "http": {"addr": f"{LOCALHOST}:{port}"},
+        "http": {"addr": f"{host}:{port}"},
         "auth": {"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}},
     }
     (folder / "registry.yaml").write_text(json.dumps(settings))
-    with _process(["docker-registry", "serve", str(folder / "registry.yaml")], port, folder / "registry.log"):
-        yield OciRegistry(f"{LOCALHOST}:{port}")
+    with _process(["docker-registry", "serve", str(folder / "registry.yaml")], (host, port), folder / "registry.log"):
+        yield OciRegistry(f"{host}:{port}")

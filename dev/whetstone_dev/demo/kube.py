@@ -108,6 +108,11 @@ class Kube:
         except NotFoundError:
             return
 
+    def evict(self, *, namespace: str, pod: str) -> None:
+        """Evict a pod as `kubectl drain` does: within its disruption budget."""
+        body = client.V1Eviction(metadata=client.V1ObjectMeta(name=pod, namespace=namespace))
+        client.CoreV1Api(self._api).create_namespaced_pod_eviction(name=pod, namespace=namespace, body=body)
+
     def logs(self, *, namespace: str, pod: str, container: str, lines: int) -> str:
         """Return the last log lines of a container; what went wrong, in words, when there are none to be had."""
         try:

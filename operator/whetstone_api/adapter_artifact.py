@@ -34,7 +34,7 @@ class Manifest(WireModel):
     """What the folder holds."""
 
     digest: str
-    """Content digest over `IDENTITY_FILES`."""
+    """Content digest: of an adapter over `IDENTITY_FILES`, of a model over all files."""
     files: dict[str, FileEntry]
     """Every file but the manifest itself, by relative path."""
 
@@ -103,3 +103,6 @@ class Lineage(WireModel):
     """Versions of trl, peft, transformers, torch and whetstone."""
     published_at: str
     """RFC 3339."""
+    merged_adapter: str | None = None
+    """In the folder of a merged model: content digest of the adapter that is merged in. What else is said here is
+    said of that adapter."""

@@ -32,7 +32,7 @@ class DatasetFile(WireModel):
 
 
 class TrainingConfig(WireModel):
-    """What `whetstone_trainer prepare` and `whetstone_trainer train` read."""
+    """What the stages of `whetstone_trainer` read: prepare, train, merge."""
 
     object: ObjectIdentity
     report_url: str
@@ -48,6 +48,9 @@ class TrainingConfig(WireModel):
     """Folder of this object in the workspace claim: prepared data in `prepared/`, checkpoints in `checkpoints/`."""
     output_path: str
     output_uri: str
+    merged_path: str | None = None
+    """Folder of the merged model; None where none is asked for."""
+    merged_uri: str | None = None
 
 
 class BenchmarkConfig(WireModel):

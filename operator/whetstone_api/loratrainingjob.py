@@ -117,10 +117,23 @@ class TrainingOutput(ApiModel):
 
     adapter: Source
     """Folder of the adapter; created by the job, never overwritten, never deleted with the object."""
+    merged: Source | None = None
+    """Folder of the base model with the adapter merged in, in the base's precision; none when absent."""
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="self.adapter.uri.matches('^pvc://[^/]+/.+')",
             message="output.adapter.uri must name a folder inside the claim, as in pvc://adapters/my-adapter",
+        ),
+        Rule(
+            rule="!has(self.merged) || self.merged.uri.matches('^pvc://[^/]+/.+')",
+            message="output.merged.uri must name a folder inside the claim, as in pvc://models/my-model",
+        ),
+        Rule(
+            rule=(
+                "!has(self.merged) || !((self.merged.uri + '/').startsWith(self.adapter.uri + '/') ||"
+                " (self.adapter.uri + '/').startsWith(self.merged.uri + '/'))"
+            ),
+            message="output.merged.uri and output.adapter.uri must be two folders, none inside the other",
         ),
     )
 
@@ -179,7 +192,7 @@ class TrainingProgress(ApiModel):
     """Where the training is; written at most every 30 seconds."""
 
     phase: Annotated[str, Field(max_length=32)]
-    """Validate, Prepare, Train, Verify or Publish."""
+    """Validate, Prepare, Train, Verify, Merge or Publish."""
     step: int | None = None
     """Optimizer steps done."""
     max_steps: int | None = None
@@ -207,6 +220,17 @@ class PublishedAdapter(ApiModel):
     """When it was published, RFC 3339."""
 
 
+class MergedModel(ApiModel):
+    """The base model with the adapter merged in."""
+
+    uri: Annotated[str, Field(max_length=512)]
+    """Where it lies."""
+    digest: Annotated[str, Field(max_length=71)]
+    """Content digest, as `whetstone digest` prints it."""
+    bytes: int
+    """Size of its files."""
+
+
 class LoRATrainingJobStatus(Status):
     """What is true of the training."""
 
@@ -218,6 +242,8 @@ class LoRATrainingJobStatus(Status):
     """Pods of the training Job that were started."""
     adapter: PublishedAdapter | None = None
     """The published adapter."""
+    merged: MergedModel | None = None
+    """The merged model, where the spec asks for one."""
     metrics: Annotated[dict[str, Annotated[str, Field(max_length=32)]], Field(max_length=32)] | None = None
     """Final figures as decimals: trainLoss, trainSeconds, tokensPerSecond."""
     handled_retry: Annotated[str, Field(max_length=256)] | None = None

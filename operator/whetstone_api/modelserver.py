@@ -34,8 +34,10 @@ class ModelCache(ApiModel):
 class ModelSpec(ApiModel):
     """The base model."""
 
-    source: PinnedSource
+    source: PinnedSource | None = None
     """Where the model's folder lies (`config.json`, safetensors, tokenizer)."""
+    training_job_ref: LocalRef | None = None
+    """The LoRATrainingJob whose merged model is served, instead of a source."""
     served_name: ServedName
     """The name that clients use for the base model."""
     cache: ModelCache | None = None
@@ -44,21 +46,36 @@ class ModelSpec(ApiModel):
     """Sampling of requests that do not say it themselves."""
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            rule="!self.source.uri.matches('^(s3|https)://') || has(self.source.digest)",
+            rule="has(self.source) != has(self.trainingJobRef)",
+            message="give exactly one of source and trainingJobRef",
+        ),
+        Rule(
+            rule="!has(self.source) || !self.source.uri.matches('^(s3|https)://') || has(self.source.digest)",
             message=(
                 "source.digest is needed with s3:// and https://; `whetstone digest FOLDER` prints the digest of a"
                 " model's folder"
             ),
         ),
         Rule(
-            rule="!self.source.uri.startsWith('pvc://') || !has(self.source.digest)",
+            rule="!has(self.source) || !self.source.uri.startsWith('pvc://') || !has(self.source.digest)",
             message="source.digest of a model has no use with pvc://; leave it out",
         ),
         Rule(
-            rule="!self.source.uri.startsWith('pvc://') || !has(self.cache)",
-            message="cache has no use with pvc://, which is read where it lies; leave it out",
+            rule="!has(self.cache) || (has(self.source) && !self.source.uri.startsWith('pvc://'))",
+            message="cache has no use with pvc:// and trainingJobRef, which are read where they lie; leave it out",
         ),
     )
+
+    @property
+    def place(self) -> PinnedSource:
+        """Where the model lies, also one that a training job has published.
+
+        Raises:
+            RuntimeError: The reference to the job is not resolved yet.
+        """
+        if self.source is None:
+            raise RuntimeError("spec.model.trainingJobRef is resolved before the model's place is asked for")
+        return self.source
 
 
 MAX_ADAPTERS = 64
@@ -250,6 +267,17 @@ class AdapterFailure(ApiModel):
     """Sentence for people."""
 
 
+class ServedModel(ApiModel):
+    """The base model that `spec.model.trainingJobRef` stands for."""
+
+    training_job: Annotated[str, Field(max_length=253)]
+    """The job that made it."""
+    source: Annotated[str, Field(max_length=512)]
+    """Where it lies."""
+    digest: Annotated[str, Field(max_length=71)]
+    """Content digest that the job published."""
+
+
 class ModelServerStatus(Status):
     """What is true of the server."""
 
@@ -261,6 +289,8 @@ class ModelServerStatus(Status):
     """Label selector of the pods, for the scale subresource."""
     url: Annotated[str, Field(max_length=512)] | None = None
     """Base URL of the OpenAI-compatible API inside the cluster."""
+    model: ServedModel | None = None
+    """The merged model that is served, with `spec.model.trainingJobRef`."""
     adapters: Annotated[list[AdapterStatus], Field(max_length=MAX_ADAPTERS)] | None = None
     """Adapters as the pods report them."""
     sources: Annotated[list[ResolvedSource], Field(max_length=65)] | None = None

@@ -214,6 +214,8 @@ class Reason(StrEnum):
     """The data is being rendered, masked and counted."""
     TRAINING = "Training"
     """The trainer is at work."""
+    MERGING = "Merging"
+    """The adapter is being merged into the base model."""
     DATASET_NOT_FOUND = "DatasetNotFound"
     """A dataset's file does not exist at its place."""
     DATASET_EMPTY = "DatasetEmpty"
@@ -232,6 +234,8 @@ class Reason(StrEnum):
     """The output place holds the result of another recipe; it is never overwritten."""
     TRAINING_DIVERGED = "TrainingDiverged"
     """The loss or the weights are not finite."""
+    MERGE_DIVERGED = "MergeDiverged"
+    """The merged model does not answer as base plus adapter did when the adapter was recorded."""
     CHECKPOINT_MISMATCH = "CheckpointMismatch"
     """The checkpoints in the workspace belong to another recipe."""
 

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
-from whetstone_api.adapter_artifact import LINEAGE_FILE, Lineage
+from whetstone_api.adapter_artifact import LINEAGE_FILE, Lineage, Manifest
 from whetstone_api.run_artifact import RESULTS_FILE, RunArtifact
 from whetstone_api.vocabulary import Reason
 
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.folders import verify_adapter
+from whetstone_artifacts.models import recorded_model
 
 
 def find_adapter(place: Path, recipe_digest: str, *, recipe: Mapping[str, object] | None = None) -> Lineage | None:
@@ -30,15 +31,39 @@ def find_adapter(place: Path, recipe_digest: str, *, recipe: Mapping[str, object
     if not _holds_something(place):
         return None
     lineage = _read(place, LINEAGE_FILE, Lineage)
+    if lineage.merged_adapter is not None:
+        raise _occupied(place, lineage, "a merged model")
     if lineage.recipe_digest != recipe_digest:
         differing = "" if recipe is None else f" (differs in: {_differences(lineage.recipe, recipe)})"
-        raise ArtifactError(
-            Reason.OUTPUT_OCCUPIED,
-            f"{place} holds the adapter of another recipe, made by {lineage.namespace}/{lineage.object_name}"
-            f"{differing}; it is never overwritten: name another spec.output or remove the folder",
-        )
+        raise _occupied(place, lineage, "the adapter of another recipe", differing)
     verify_adapter(place, None)
     return lineage
+
+
+def find_merged(place: Path, adapter_digest: str) -> Manifest | None:
+    """Return the record of the merged model at a place when the same adapter is merged in.
+
+    Args:
+        place: The output folder.
+        adapter_digest: Content digest of the adapter that is asked for; it holds for one base only.
+
+    Returns:
+        None for a place that is missing or empty.
+
+    Raises:
+        ArtifactError: `OUTPUT_OCCUPIED` for anything else at the place; `DIGEST_MISMATCH` for a damaged model.
+    """
+    if not _holds_something(place):
+        return None
+    lineage = _read(place, LINEAGE_FILE, Lineage)
+    if lineage.merged_adapter != adapter_digest:
+        raise _occupied(place, lineage, "something else than this adapter's merged model")
+    record = recorded_model(place)
+    if record is None:
+        raise ArtifactError(
+            Reason.DIGEST_MISMATCH, f"{place} is not whole; remove the folder, or name another spec.output.merged"
+        )
+    return record
 
 
 def find_run(place: Path, recipe_digest: str) -> RunArtifact | None:
@@ -60,6 +85,14 @@ def find_run(place: Path, recipe_digest: str) -> RunArtifact | None:
             f" {run.finished_at}; they are never overwritten: name another spec.output or remove the folder",
         )
     return run
+
+
+def _occupied(place: Path, lineage: Lineage, what: str, detail: str = "") -> ArtifactError:
+    return ArtifactError(
+        Reason.OUTPUT_OCCUPIED,
+        f"{place} holds {what}, made by {lineage.namespace}/{lineage.object_name}{detail}; it is never overwritten:"
+        " name another spec.output or remove the folder",
+    )
 
 
 def _holds_something(place: Path) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from whetstone_api.adapter_artifact import CONFIG_FILE
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.folders import adapter_digest
-from whetstone_artifacts.sources.fetch import model_digest
+from whetstone_artifacts.models import model_digest
 
 EXIT_INVALID = 1
 EXIT_USAGE = 2

@@ -1,4 +1,4 @@
-"""`python -m whetstone_trainer {prepare|train}`: the program of a training Job's container."""
+"""`python -m whetstone_trainer {prepare|train|merge}`: the program of a training Job's container."""
 
 import argparse
 import logging
@@ -15,12 +15,12 @@ from whetstone_artifacts.reporting import Reporter, write_termination
 
 from whetstone_trainer.errors import StoppedError, UserError
 from whetstone_trainer.progress import METRICS_PORT, Progress
-from whetstone_trainer.stages import run_prepare, run_train
+from whetstone_trainer.stages import run_merge, run_prepare, run_train
 from whetstone_trainer.stopping import StopSignal
 
 log = logging.getLogger("whetstone_trainer")
 
-STAGES = {"prepare": run_prepare, "train": run_train}
+STAGES = {"prepare": run_prepare, "train": run_train, "merge": run_merge}
 EXIT_RETRY = 75
 """`EX_TEMPFAIL` of sysexits.h: the Job starts another pod."""
 EXIT_CODES = {Outcome.SUCCEEDED: 0, Outcome.FAILED: EXIT_USER_ERROR, Outcome.RETRY: EXIT_RETRY}

@@ -76,9 +76,9 @@ def record_probe(model: Any, sequences: Sequence[ProbeSequence], *, base_fingerp
     was_training = model.training
     model.eval()
     with torch.inference_mode():
-        adapter, adapter_noise = _measure(model, sequences)
+        adapter, adapter_noise = _measure_with_noise(model, sequences)
         with model.disable_adapter():
-            base, base_noise = _measure(model, sequences)
+            base, base_noise = _measure_with_noise(model, sequences)
     model.train(was_training)
     dtype = str(next(p for n, p in model.named_parameters() if "lora_" not in n).dtype).removeprefix("torch.")
     return Probe(
@@ -97,9 +97,14 @@ def record_probe(model: Any, sequences: Sequence[ProbeSequence], *, base_fingerp
     )
 
 
-def _measure(model: Any, sequences: Sequence[ProbeSequence]) -> tuple[list[list[float]], float]:
+def measure(model: Any, sequences: Sequence[ProbeSequence]) -> list[list[float]]:
+    """Return the natural log-probability of each answer token, each sequence measured alone."""
+    return [_logprobs(model, [sequence])[0] for sequence in sequences]
+
+
+def _measure_with_noise(model: Any, sequences: Sequence[ProbeSequence]) -> tuple[list[list[float]], float]:
     """Return the log-probabilities measured one by one, and their largest difference from one padded batch."""
-    single = [_logprobs(model, [sequence])[0] for sequence in sequences]
+    single = measure(model, sequences)
     batched = _logprobs(model, sequences)
     noise = max(
         abs(one - other)

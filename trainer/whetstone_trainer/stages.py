@@ -1,14 +1,15 @@
-"""The two programs of a training, from configuration to termination report."""
+"""The three programs of a training, from configuration to termination report."""
 
 from pathlib import Path
 
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.vocabulary import Reason
-from whetstone_artifacts.adoption import find_adapter
+from whetstone_artifacts.adoption import find_adapter, find_merged
 from whetstone_artifacts.lock import output_lock
 
 from whetstone_trainer.failpoints import failpoint
+from whetstone_trainer.merge import merge_adapter, merged_model, publish_merged, read_adapter, require_mergeable
 from whetstone_trainer.prepare import prepare_data
 from whetstone_trainer.progress import Progress
 from whetstone_trainer.publish import folder_beside, publish_adapter, published, save_adapter, verify_saved
@@ -28,6 +29,7 @@ def run_prepare(config: TrainingConfig, progress: Progress, _stop: StopSignal) -
     """
     progress.phase("Validate")
     recipe = read_recipe(config)
+    require_mergeable(config)
     if (adopted := _adopt(config, recipe, progress)) is not None:
         return adopted
     progress.phase("Prepare")
@@ -82,6 +84,38 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
         reason=Reason.SUCCEEDED,
         message=f"the adapter is published at {config.output_uri}",
         result={"adapter": adapter.to_wire(), "metrics": trained.metrics, "adopted": False},
+    )
+
+
+def run_merge(config: TrainingConfig, progress: Progress, _stop: StopSignal) -> TerminationReport:
+    """Merge the published adapter into the base model and publish that; one that is there already is adopted.
+
+    Args:
+        config: The job's configuration.
+        progress: Where phases are reported.
+
+    Raises:
+        UserError, ArtifactError: Adapter, base model or place are not what they should be.
+    """
+    progress.phase("Merge")
+    require_mergeable(config)
+    place = Path(config.merged_path or "")
+    with output_lock(place):
+        digest, lineage = read_adapter(config)
+        held = find_merged(place, digest)
+        if held is not None:
+            merged = merged_model(config, held)
+        else:
+            with folder_beside(place) as folder:
+                merge_adapter(config, folder)
+                progress.phase("Publish")
+                failpoint("before-publish-merged", Path(config.workspace_path))
+                merged = publish_merged(folder, config, adapter_digest=digest, lineage=lineage)
+    return TerminationReport(
+        outcome=Outcome.SUCCEEDED,
+        reason=Reason.SUCCEEDED if held is None else Reason.ADOPTED,
+        message=f"the merged model is published at {config.merged_uri}",
+        result={"merged": merged.to_wire(), "adopted": held is not None},
     )
 
 

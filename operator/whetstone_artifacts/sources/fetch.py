@@ -5,23 +5,21 @@ import logging
 import shutil
 from pathlib import Path
 
-from pydantic import ValidationError
-from whetstone_api.adapter_artifact import FileEntry, Manifest
-from whetstone_api.digests import canonical_digest, content_digest
+from whetstone_api.adapter_artifact import Manifest
+from whetstone_api.digests import canonical_digest
 from whetstone_api.source import Scheme, scheme_of
 from whetstone_api.vocabulary import Reason
 
 from whetstone_artifacts.errors import ArtifactError
-from whetstone_artifacts.folders import admit_adapter, file_entry, holds_adapter, publish_folder
+from whetstone_artifacts.folders import admit_adapter, holds_adapter, publish_folder
 from whetstone_artifacts.lock import output_lock
+from whetstone_artifacts.models import describe_model, record_model, recorded_model
 from whetstone_artifacts.sources.credentials import Credentials
 from whetstone_artifacts.sources.download import download
 from whetstone_artifacts.sources.remote import Content, Remote, RemoteFile
 
 log = logging.getLogger(__name__)
 
-MODEL_RECORD = ".whetstone-model.json"
-"""In a fetched model's folder: what was fetched, so that a later pod sees at a glance that it is whole."""
 LOCK_SECONDS = 24 * 3600.0
 """How long a pod waits for another one that fetches the same model; its start-up limit ends the wait earlier."""
 MODEL_KEY_DIGITS = 32
@@ -81,11 +79,6 @@ def model_folder(root: Path, uri: str, digest: str | None) -> Path:
     return root / key[:MODEL_KEY_DIGITS]
 
 
-def model_digest(folder: Path) -> str:
-    """Return the content digest of a model's folder: over the files that are fetched of a model."""
-    return _digest(_entries(folder))
-
-
 def fetch_model(remote: Remote, root: Path, digest: str | None) -> Path:
     """Fetch a base model into a root that other pods may share, and return its folder.
 
@@ -98,10 +91,10 @@ def fetch_model(remote: Remote, root: Path, digest: str | None) -> Path:
         ArtifactError: As `download`; `DIGEST_MISMATCH`; `OUTPUT_OCCUPIED` after a day's wait for another pod.
     """
     target = model_folder(root, remote.uri, digest)
-    if _is_whole(target):
+    if recorded_model(target):
         return target
     with output_lock(target, wait_seconds=LOCK_SECONDS):
-        if _is_whole(target):
+        if recorded_model(target):
             return target
         if target.exists():
             shutil.rmtree(target)
@@ -111,18 +104,17 @@ def fetch_model(remote: Remote, root: Path, digest: str | None) -> Path:
         known = _read_refusal(refused, files)
         if known is None:
             download(remote, files, staging)
-        entries = {} if known else _entries(staging)
-        found = known or _digest(entries)
-        if digest is not None and found != digest:
-            refused.write_text(json.dumps({"listing": listing_signature(files), "digest": found}))
+        manifest = Manifest(digest=known, files={}) if known else describe_model(staging)
+        if digest is not None and manifest.digest != digest:
+            refused.write_text(json.dumps({"listing": listing_signature(files), "digest": manifest.digest}))
             shutil.rmtree(staging, ignore_errors=True)
             raise ArtifactError(
                 Reason.DIGEST_MISMATCH,
-                f"digest: uri {remote.uri} holds {found}, not the expected {digest}; restore the files or name the"
-                " digest that is there",
+                f"digest: uri {remote.uri} holds {manifest.digest}, not the expected {digest}; restore the files or"
+                " name the digest that is there",
             )
         refused.unlink(missing_ok=True)
-        (staging / MODEL_RECORD).write_text(Manifest(digest=found, files=entries).to_json())
+        record_model(staging, manifest)
         publish_folder(staging, target)
     return target
 
@@ -134,24 +126,3 @@ def _read_refusal(path: Path, files: list[RemoteFile]) -> str | None:
         return str(refusal["digest"]) if refusal["listing"] == listing_signature(files) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _is_whole(folder: Path) -> bool:
-    """Return whether a folder holds what its record says, by size; the content was checked before it appeared."""
-    try:
-        record = Manifest.model_validate_json((folder / MODEL_RECORD).read_bytes())
-        return all((folder / name).stat().st_size == entry.size for name, entry in record.files.items())
-    except (OSError, ValidationError):
-        return False
-
-
-def _entries(folder: Path) -> dict[str, FileEntry]:
-    return {
-        path.name: file_entry(path)
-        for path in sorted(folder.iterdir())
-        if path.is_file() and Content.MODEL.takes(path.name)
-    }
-
-
-def _digest(entries: dict[str, FileEntry]) -> str:
-    return content_digest({name: entry.sha256 for name, entry in entries.items()})

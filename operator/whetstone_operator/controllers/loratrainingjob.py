@@ -1,10 +1,17 @@
-"""Reconciles LoRATrainingJobs: resolve, check, Prepare, Train, report the published adapter."""
+"""Reconciles LoRATrainingJobs: resolve, check, Prepare, Train, Merge, report what is published."""
 
 import asyncio
 import json
 from typing import Any
 
-from whetstone_api.loratrainingjob import DatasetReport, LoRATrainingJob, PublishedAdapter, TrainingProgress
+from whetstone_api.loratrainingjob import (
+    DatasetReport,
+    LoRATrainingJob,
+    MergedModel,
+    PublishedAdapter,
+    TrainingProgress,
+)
+from whetstone_api.modelserver import ModelServer
 from whetstone_api.reports import TerminationReport
 from whetstone_api.source import Source
 from whetstone_api.vocabulary import Reason
@@ -27,6 +34,7 @@ from whetstone_operator.controllers.run_to_end import (
 from whetstone_operator.kinds import CONFIG_MAP, Key
 from whetstone_operator.resources.job_pod import CONFIG_KEY
 from whetstone_operator.resources.training import (
+    MERGE,
     PREPARE,
     TRAIN,
     TrainingPlan,
@@ -36,12 +44,12 @@ from whetstone_operator.resources.training import (
     training_job,
 )
 from whetstone_operator.runtime.clock import to_rfc3339
-from whetstone_operator.runtime.outcome import Stalled
+from whetstone_operator.runtime.outcome import Stalled, Waiting
 from whetstone_operator.runtime.queue import Result
 from whetstone_operator.runtime.reconcile import Context, Step, Work, load, run_steps
 
 Training = Work[LoRATrainingJob]
-STAGES = (PREPARE, TRAIN)
+STAGES = (PREPARE, TRAIN, MERGE)
 
 
 async def reconcile(context: Context, key: Key) -> Result:
@@ -62,6 +70,7 @@ class Attempt:
         self._jobs: dict[str, dict[str, Any]] = {}
         self._configured = False
         self._base: Source | None = None
+        self._published: TerminationReport | None = None
 
     def steps(self) -> list[Step[LoRATrainingJob]]:
         """Return the steps in their order."""
@@ -74,6 +83,8 @@ class Attempt:
             self.check,
             self.prepare,
             self.train,
+            self.merge,
+            self.end,
         ]
 
     async def find_jobs(self, work: Training) -> None:
@@ -133,17 +144,46 @@ class Attempt:
         """Render, mask and count the data; skipped once training has begun."""
         if TRAIN in self._jobs and (PREPARE not in self._jobs or "dataset" in work.status):
             return
+        if self._is_merging(work):
+            return
         report = await self._follow(work, PREPARE, Reason.PREPARING)
         result = report.result
         if "dataset" in result:
             work.status["dataset"] = read_result(work, DatasetReport, result["dataset"], reporter="trainer").to_wire()
         if "adapter" in result:
-            _publish(work, report)
+            self._published = report
 
     async def train(self, work: Training) -> None:
-        """Train, verify and publish."""
-        if work.ended is None:
-            _publish(work, await self._follow(work, TRAIN, Reason.TRAINING))
+        """Train, verify and publish; skipped where Prepare has found the adapter published."""
+        if self._is_merging(work):
+            return
+        if self._published is None:
+            self._published = await self._follow(work, TRAIN, Reason.TRAINING)
+        _take_adapter(work, self._published)
+
+    async def merge(self, work: Training) -> None:
+        """Merge the published adapter into the base model, where the spec asks for it."""
+        if work.resource.spec.output.merged is None:
+            return
+        report = await self._follow(work, MERGE, Reason.MERGING)
+        merged = read_result(work, MergedModel, report.result.get("merged"), reporter="trainer")
+        work.status["merged"] = merged.to_wire()
+
+    async def end(self, work: Training) -> None:
+        """Say that all that was asked for is published."""
+        adapter = read_result(work, PublishedAdapter, work.status.get("adapter"), reporter="trainer")
+        adopted = TRAIN not in self._jobs or bool(self._published and self._published.result.get("adopted"))
+        merged = work.status.get("merged")
+        also = f", merged into {merged['uri']} ({merged['digest'][:19]})" if merged else ""
+        conclude(
+            work,
+            reason=Reason.ADOPTED if adopted else Reason.SUCCEEDED,
+            message=f"{'adopted' if adopted else 'published'} {adapter.uri} ({adapter.digest[:19]}){also}",
+        )
+
+    def _is_merging(self, work: Training) -> bool:
+        """Return whether all before the merge is done: then its pods may be gone."""
+        return MERGE in self._jobs and "adapter" in work.status
 
     def _plan(self, work: Training) -> TrainingPlan:
         if self._base is None:
@@ -160,7 +200,9 @@ class Attempt:
         try:
             return await finished_report(work, job, reason=reason)
         except Stalled:
-            withdraw_publication(work)
+            # A merge that fails takes nothing back: the adapter is published.
+            if stage != MERGE:
+                withdraw_publication(work)
             raise
 
 
@@ -187,15 +229,25 @@ async def _resolve_base(work: Training) -> Source:
             f"spec.lora.rank: {rank} is above spec.adapterCapacity.maxRank ({limit}) of ModelServer {name}; raise "
             "maxRank there, or create the job with a lower rank",
         )
-    source = server.spec.model.source.in_claim
-    if source is None:
+    return _model_of(server)
+
+
+def _model_of(server: ModelServer) -> Source:
+    field, name = "spec.baseModel.modelServerRef.name", server.metadata.name
+    asked = server.spec.model.source
+    if asked is None:
+        if server.status.model is None:
+            raise Waiting(
+                Reason.REFERENCE_NOT_READY, f"{field}: ModelServer {name} itself waits for the model of a training job"
+            )
+        return Source(uri=server.status.model.source)
+    if asked.in_claim is None:
         raise Stalled(
             Reason.INVALID_SPEC,
-            f"spec.baseModel.modelServerRef.name: ModelServer {name} fetches its model from "
-            f"{server.spec.model.source.uri}; a training job reads claims only: put the same model into one and name "
-            "it in spec.baseModel.source.uri of a new job",
+            f"{field}: ModelServer {name} fetches its model from {asked.uri}; a training job reads claims only: put the"
+            " same model into one and name it in spec.baseModel.source.uri of a new job",
         )
-    return source
+    return asked.in_claim
 
 
 def _claim_fields(job: LoRATrainingJob, base: Source) -> dict[str, str]:
@@ -205,18 +257,14 @@ def _claim_fields(job: LoRATrainingJob, base: Source) -> dict[str, str]:
             fields[f"spec.datasets[{position}].source.uri"] = dataset.source.claim
     fields["spec.workspace.claimName"] = job.spec.workspace.claim_name
     fields["spec.output.adapter.uri"] = job.spec.output.adapter.claim
+    if job.spec.output.merged is not None:
+        fields["spec.output.merged.uri"] = job.spec.output.merged.claim
     return fields
 
 
-def _publish(work: Training, report: TerminationReport) -> None:
+def _take_adapter(work: Training, report: TerminationReport) -> None:
     adapter = read_result(work, PublishedAdapter, report.result.get("adapter"), reporter="trainer")
     work.status["adapter"] = adapter.to_wire()
     metrics = report.result.get("metrics") or {}
     if metrics:
         work.status["metrics"] = {str(name): str(value)[:32] for name, value in metrics.items()}
-    adopted = bool(report.result.get("adopted"))
-    conclude(
-        work,
-        reason=Reason.ADOPTED if adopted else Reason.SUCCEEDED,
-        message=f"{'adopted' if adopted else 'published'} {adapter.uri} ({adapter.digest[:19]})",
-    )

@@ -20,6 +20,7 @@ from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
 from whetstone_operator.controllers.alias_routes import AliasRoutes, moved_status, route_aliases, wanted_adapters
 from whetstone_operator.controllers.aliases import Move, Version, decide_fixed, decide_promotion, gather_evidence
 from whetstone_operator.controllers.engine_deployment import apply_deployment
+from whetstone_operator.controllers.merged_model import resolve_merged_model
 from whetstone_operator.controllers.selected_adapters import select_adapters
 from whetstone_operator.controllers.serving import forget_metrics, report_metrics, settle_readiness
 from whetstone_operator.controllers.source_pins import Pin, Pins, pin_model
@@ -60,6 +61,10 @@ class ServerReconcile:
         self.views: list[PodView] = []
         self.deployment: dict[str, Any] = {}
         self.refusal: Interrupt | None = None
+
+    async def find_model(self, work: Work[ModelServer]) -> None:
+        """Find the merged model of a training job; from here on the spec has it as its source."""
+        self.server = await resolve_merged_model(work, self.server)
 
     async def read_ahead(self, work: Work[ModelServer]) -> None:
         """Read all that the steps will ask for at once: one after another, they would take most of a reconcile."""
@@ -296,6 +301,7 @@ async def reconcile(context: Context, key: Key) -> Result:
     return await run_steps(
         work,
         (
+            scene.find_model,
             scene.read_ahead,
             scene.check_claims,
             scene.ensure_token,

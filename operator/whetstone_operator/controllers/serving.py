@@ -55,7 +55,7 @@ async def settle_readiness(
     if problem is not None:
         await _raise_problem(work, problem)
     if (pod := fetching_pod(pods)) is not None:
-        message = f"{ready} of {wanted} replicas ready; pod {pod} fetches {work.resource.spec.model.source.uri}"
+        message = f"{ready} of {wanted} replicas ready; pod {pod} fetches {work.resource.spec.model.place.uri}"
         raise Waiting(Reason.FETCHING_MODEL, message, POLL_SECONDS)
     _check_startup(work, pods)
     causes = restart_causes(pods, deployment["spec"]["template"])

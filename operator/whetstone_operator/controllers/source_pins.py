@@ -110,7 +110,7 @@ async def pin_model(work: Work[ModelServer], server: ModelServer, pins: Pins) ->
         Waiting: The hub does not know or answer, or a Secret is missing.
         Stalled: Only a change of the spec helps.
     """
-    field, source = "spec.model.source", server.spec.model.source
+    field, source = "spec.model.source", server.spec.model.place
     pin = await pins.resolve(work, source, field=field)
     if pin.reason is None and source.secret_ref is not None:
         # A pod without the Secret would hang without a word.

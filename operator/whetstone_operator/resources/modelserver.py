@@ -196,7 +196,7 @@ def claims(server: ModelServer) -> dict[str, str]:
 
 def _mounted_claims(server: ModelServer) -> dict[str, str]:
     """Return the claims that the sidecar finds under `CLAIMS_ROOT`."""
-    model = server.spec.model.source.in_claim
+    model = server.spec.model.place.in_claim
     found = {} if model is None else {model.claim: "spec.model.source.uri"}
     for store in server.spec.adapter_stores or []:
         if store.claim_name is not None:
@@ -272,7 +272,11 @@ def _engine_container(server: ModelServer, settings: Settings) -> dict[str, Any]
         **image_fields(settings, server.spec.engine.image or settings.engine_image),
         "command": ["python3", "-m", "vllm.entrypoints.cli.main", "serve"],
         "args": engine_arguments(server),
-        "env": [*engine_variables(server.spec.engine), *_engine_environment(ready_seconds=times.engine_ready)],
+        "env": [
+            *engine_variables(server.spec.engine),
+            *_engine_environment(ready_seconds=times.engine_ready),
+            *source_volumes.model_variables(server),
+        ],
         "ports": [{"name": "http", "containerPort": ENGINE_PORT, "protocol": "TCP"}],
         "securityContext": container_security(),
         "startupProbe": {
@@ -338,7 +342,7 @@ def leave_command(package: str, times: Lifetimes) -> list[str]:
 
 def _sidecar_claim_mounts(server: ModelServer) -> list[dict[str, Any]]:
     mounts = [claim_mount(claim, read_only=True) for claim in sorted(_mounted_claims(server))]
-    if server.spec.model.source.in_claim is None:
+    if server.spec.model.place.in_claim is None:
         mounts.append(source_volumes.model_mount(server, read_only=True))
     return mounts
 

@@ -19,6 +19,7 @@ from whetstone_operator.settings import Settings
 
 FETCH_CONTAINER = "fetch-model"
 """Name of the init container that fetches the base model."""
+MODEL_DIGEST_VARIABLE = "WHETSTONE_MODEL_DIGEST"
 _MODELS = "models"
 _TMP = "/tmp"  # noqa: S108 - an emptyDir of the pod
 
@@ -45,19 +46,27 @@ def secret_mount(name: str) -> dict[str, Any]:
 
 def model_path(server: ModelServer) -> str:
     """Return where containers find the base model."""
-    source = server.spec.model.source
+    source = server.spec.model.place
     if source.in_claim is not None:
         return source.in_claim.mount_path
     return str(model_folder(Path(MODELS_ROOT), source.uri, source.digest))
 
 
+def model_variables(server: ModelServer) -> list[dict[str, str]]:
+    """Return the variable by which an engine starts again when the content of a model in a claim becomes another."""
+    place = server.spec.model.place
+    if place.in_claim is None or place.digest is None:
+        return []
+    return [{"name": MODEL_DIGEST_VARIABLE, "value": place.digest}]
+
+
 def model_volumes(server: ModelServer) -> list[dict[str, Any]]:
     """Return the volumes for fetching the model, but for those of claims."""
     model = server.spec.model
-    if model.source.in_claim is not None:
+    if model.place.in_claim is not None:
         return []
     volumes = [] if model.cache else [empty_volume(_MODELS)]
-    secret = model.source.secret_ref
+    secret = model.place.secret_ref
     if secret is not None and secret.name not in _store_names(server):
         volumes.append({"name": _volume_name(secret.name), "secret": {"secretName": secret.name}})
     return volumes
@@ -66,15 +75,15 @@ def model_volumes(server: ModelServer) -> list[dict[str, Any]]:
 def model_mount(server: ModelServer, *, read_only: bool) -> dict[str, Any]:
     """Return the mount of the base model's volume."""
     model = server.spec.model
-    if model.source.in_claim is not None:
-        return claim_mount(model.source.in_claim.claim, read_only=read_only)
+    if model.place.in_claim is not None:
+        return claim_mount(model.place.in_claim.claim, read_only=read_only)
     name = claim_volume_name(model.cache.claim_name) if model.cache else _MODELS
     return {"name": name, "mountPath": MODELS_ROOT, **({"readOnly": True} if read_only else {})}
 
 
 def fetch_containers(server: ModelServer, settings: Settings) -> list[dict[str, Any]]:
     """Return the init container that fetches the base model; none where it lies in a claim."""
-    source = server.spec.model.source
+    source = server.spec.model.place
     if source.in_claim is not None:
         return []
     arguments = ["fetch-model", f"--uri={source.uri}", f"--root={MODELS_ROOT}"]

@@ -1,4 +1,4 @@
-"""Children of a LoRATrainingJob: the configuration and the two Jobs, Prepare and Train."""
+"""Children of a LoRATrainingJob: the configuration and the Jobs Prepare, Train and, where asked for, Merge."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,8 @@ from whetstone_operator.settings import Settings
 
 PREPARE = "prepare"
 TRAIN = "train"
-BACKOFF_LIMITS = {PREPARE: 2, TRAIN: 6}
+MERGE = "merge"
+BACKOFF_LIMITS = {PREPARE: 2, TRAIN: 6, MERGE: 2}
 """Failed pods until a stage gives up; a training pod that dies costs only the steps since its checkpoint."""
 COMPONENT = "training"
 
@@ -78,6 +79,8 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         workspace_path=f"{CLAIMS_ROOT}/{job.spec.workspace.claim_name}/{folder}",
         output_path=job.spec.output.adapter.mount_path,
         output_uri=job.spec.output.adapter.uri,
+        merged_path=job.spec.output.merged.mount_path if job.spec.output.merged else None,
+        merged_uri=job.spec.output.merged.uri if job.spec.output.merged else None,
     )
 
 
@@ -90,12 +93,13 @@ def training_config_map(plan: TrainingPlan) -> dict[str, Any]:
 def claims(job: LoRATrainingJob, base: Source) -> dict[str, bool]:
     """Return whether each claim that the pods mount is writable, by name."""
     read = {base.claim, *(dataset.source.claim for dataset in job.spec.datasets if dataset.source)}
-    written = {job.spec.workspace.claim_name, job.spec.output.adapter.claim}
+    outputs = [place for place in (job.spec.output.adapter, job.spec.output.merged) if place is not None]
+    written = {job.spec.workspace.claim_name, *(place.claim for place in outputs)}
     return dict.fromkeys(read, False) | dict.fromkeys(written, True)
 
 
 def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
-    """Return the Job of a stage (`prepare` or `train`)."""
+    """Return the Job of a stage (`prepare`, `train` or `merge`)."""
     job = plan.job
     return build_job(
         JobPlan(

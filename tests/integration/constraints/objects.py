@@ -64,6 +64,7 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
     spec = {
         "model": {"source": {"uri": "pvc://models/base"}, "servedName": "base", "defaultSampling": SAMPLING},
         **({"model": FAR_MODEL} if far else {}),
+        **({"model": {"trainingJobRef": {"name": "train"}, "servedName": "base"}} if promoted and not far else {}),
         "engine": {
             "image": "vllm:1",
             "dtype": "Auto",
@@ -114,6 +115,7 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
                 "message": "is loaded",
             }
         ],
+        "model": {"trainingJob": "train", "source": "pvc://models/merged", "digest": DIGEST},
         "sources": [{"uri": "hf://o/r@main", "digest": DIGEST, "resolved": "hf://o/r@" + "0" * 40}],
         "failures": [{"pod": "p", "adapter": "a", "reason": "LoadFailed", "message": "no"}],
         "aliases": [
@@ -163,7 +165,7 @@ def training_job(*, referring: bool) -> Object:
         },
         "workspace": {"claimName": "work"},
         "checkpoint": {"everySteps": 50, "keep": 2},
-        "output": {"adapter": {"uri": "pvc://adapters/a"}},
+        "output": {"adapter": {"uri": "pvc://adapters/a"}, "merged": {"uri": "pvc://models/a"}},
         "resources": RESOURCES,
         "image": "trainer:1",
         "suspend": False,
@@ -182,6 +184,7 @@ def training_job(*, referring: bool) -> Object:
         "dataset": {"rows": 1, "tokens": 2, "lossTokens": 1, "longest": 2, "recipeDigest": DIGEST},
         "attempts": 1,
         "adapter": {"uri": "pvc://adapters/a", "digest": DIGEST, "rank": 16, "bytes": 1, "publishedAt": TIME},
+        "merged": {"uri": "pvc://models/a", "digest": DIGEST, "bytes": 1},
         "metrics": {"trainLoss": "1.2"},
         "handledRetry": "1",
         "startedAt": TIME,

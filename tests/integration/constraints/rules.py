@@ -134,6 +134,7 @@ RULES: tuple[RuleRow, ...] = (
     _plain_uri("LoRATrainingJob.spec.baseModel.source"),
     _plain_uri("LoRATrainingJob.spec.datasets[].source"),
     _plain_uri("LoRATrainingJob.spec.output.adapter"),
+    _plain_uri("LoRATrainingJob.spec.output.merged"),
     _plain_uri("BenchmarkRun.spec.suite.harbor.dataset"),
     _plain_uri("BenchmarkRun.spec.output"),
     RuleRow(
@@ -220,6 +221,12 @@ RULES: tuple[RuleRow, ...] = (
     ),
     RuleRow(
         node="ModelServer.spec.model",
+        message="give exactly one of source and trainingJobRef",
+        accept=({"spec.model.source": MISSING, "spec.model.trainingJobRef": {"name": "t"}},),
+        reject=({"spec.model.source": MISSING}, {"spec.model.trainingJobRef": {"name": "t"}}),
+    ),
+    RuleRow(
+        node="ModelServer.spec.model",
         message="source.digest is needed with s3:// and https://",
         accept=(
             {"spec.model.source": {"uri": "s3://bkt/k", "digest": DIGEST}},
@@ -237,7 +244,14 @@ RULES: tuple[RuleRow, ...] = (
         node="ModelServer.spec.model",
         message="cache has no use with pvc://",
         accept=({"spec.model.source.uri": "hf://o/r@main", "spec.model.cache": {"claimName": "c"}},),
-        reject=({"spec.model.cache": {"claimName": "c"}},),
+        reject=(
+            {"spec.model.cache": {"claimName": "c"}},
+            {
+                "spec.model.source": MISSING,
+                "spec.model.trainingJobRef": {"name": "t"},
+                "spec.model.cache": {"claimName": "c"},
+            },
+        ),
     ),
     RuleRow(
         node="ModelServer.spec.adapters[].source",
@@ -290,6 +304,22 @@ RULES: tuple[RuleRow, ...] = (
         message="output.adapter.uri must name a folder inside the claim",
         accept=({"spec.output.adapter.uri": "pvc://c/p"},),
         reject=({"spec.output.adapter.uri": "pvc://claim"},),
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec.output",
+        message="output.merged.uri must name a folder inside the claim",
+        accept=({"spec.output.merged": {"uri": "pvc://c/m"}},),
+        reject=({"spec.output.merged": {"uri": "pvc://claim"}},),
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec.output",
+        message="output.merged.uri and output.adapter.uri must be two folders",
+        accept=({"spec.output.adapter.uri": "pvc://c/p", "spec.output.merged": {"uri": "pvc://c/pm"}},),
+        reject=(
+            {"spec.output.adapter.uri": "pvc://c/p", "spec.output.merged": {"uri": "pvc://c/p"}},
+            {"spec.output.adapter.uri": "pvc://c/p", "spec.output.merged": {"uri": "pvc://c/p/m"}},
+            {"spec.output.adapter.uri": "pvc://c/p/a", "spec.output.merged": {"uri": "pvc://c/p"}},
+        ),
     ),
     RuleRow(
         node="BenchmarkRun.spec",

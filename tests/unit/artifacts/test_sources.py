@@ -16,13 +16,13 @@ from whetstone_api.source import Scheme, scheme_of
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.folders import adapter_digest
+from whetstone_artifacts.models import model_digest
 from whetstone_artifacts.sources import download as downloads
 from whetstone_artifacts.sources.credentials import Credentials, read_credentials
 from whetstone_artifacts.sources.fetch import (
     fetch_model,
     fetch_remote_adapter,
     listing_signature,
-    model_digest,
     open_place,
 )
 from whetstone_artifacts.sources.remote import Content, Remote

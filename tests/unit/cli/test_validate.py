@@ -8,7 +8,7 @@ import pytest
 import yaml
 from support.adapters import make_adapter, make_model
 from whetstone_artifacts.folders import adapter_digest
-from whetstone_artifacts.sources.fetch import model_digest
+from whetstone_artifacts.models import model_digest
 from whetstone_cli.__main__ import EXIT_INVALID, EXIT_USAGE, main
 from whetstone_cli.manifests import check_object, check_text
 

@@ -7,7 +7,8 @@ import pytest
 from support.adapters import make_model
 from support.place_servers import COMMIT, Served, hub_server
 from whetstone_api.reports import TerminationReport
-from whetstone_artifacts.sources.fetch import model_digest, model_folder
+from whetstone_artifacts.models import model_digest
+from whetstone_artifacts.sources.fetch import model_folder
 from whetstone_server.fetch_model import fetch_base_model
 
 URI = f"hf://team/tiny@{COMMIT}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.trainer_job import Job
-from whetstone_api.adapter_artifact import Lineage, Probe
+from whetstone_api.adapter_artifact import Lineage, Probe, ProbeCase
 from whetstone_api.jobs import EXIT_USER_ERROR
 from whetstone_artifacts.folders import adapter_digest, write_manifest
 from whetstone_artifacts.models import model_digest, recorded_model
@@ -109,15 +109,18 @@ def test_killed_before_it_publishes_it_publishes_once_and_is_adopted_then(job: J
     assert first.result["merged"] == job.report.result["merged"]
 
 
+def halve(case: ProbeCase) -> ProbeCase:
+    """Return a case with half of the adapter's effect."""
+    pairs = zip(case.base_logprobs, case.adapter_logprobs, strict=True)
+    return case.model_copy(update={"adapter_logprobs": [base + (adapter - base) / 2 for base, adapter in pairs]})
+
+
 def spoil_probe(job: Job) -> None:
     """Record another effect than the adapter has: half of it."""
     path = job.output / "probe.json"
     probe = Probe.model_validate_json(path.read_bytes())
-    for case in probe.cases:
-        case.adapter_logprobs = [
-            base + (adapter - base) / 2 for base, adapter in zip(case.base_logprobs, case.adapter_logprobs, strict=True)
-        ]
-    path.write_text(probe.to_json())
+    spoiled = probe.model_copy(update={"cases": [halve(case) for case in probe.cases]})
+    path.write_text(spoiled.to_json())
     write_manifest(job.output)
 
 

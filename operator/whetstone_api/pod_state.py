@@ -3,7 +3,8 @@
 Operator to sidecar, port 8001, header `TOKEN_HEADER`:
     PUT /v1/desired   body `DesiredState`; answer `PodState`. Only a revision above the held one replaces it.
     GET /v1/state     answer `PodState`, read from the engine.
-    GET /readyz       200 once the engine is healthy, the startup adapters are settled and the guard is open.
+    GET /readyz       200 once the engine is healthy, its base is not wrong, the startup adapters are settled and the
+                      guard is open.
     GET /metrics      Prometheus.
 At its start the sidecar reads the same `DesiredState` from a mounted ConfigMap, so a new pod needs no operator.
 

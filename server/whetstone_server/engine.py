@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -41,6 +42,8 @@ class EngineRefusedError(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{message} (HTTP {status})")
         self.status = status
+        self.not_finite = "not JSON compliant" in message
+        """Whether it could not write its answer down: it held NaN or infinity."""
 
 
 class Engine:
@@ -80,8 +83,12 @@ class Engine:
         await self._call("POST", "/v1/load_lora_adapter", body={"lora_name": name, "lora_path": path}, limit=LOAD)
 
     async def unload(self, name: str) -> None:
-        """Unload an adapter."""
-        await self._call("POST", "/v1/unload_lora_adapter", body={"lora_name": name})
+        """Unload an adapter; one that the engine does not know is gone already."""
+        try:
+            await self._call("POST", "/v1/unload_lora_adapter", body={"lora_name": name})
+        except EngineRefusedError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
 
     async def tokenize(self, model: str, text: str) -> list[int]:
         """Return the token ids of a text."""

@@ -1,23 +1,22 @@
 """One adapter version as the sidecar holds it, and how it gets into the engine."""
 
 import asyncio
-import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 from whetstone_api.adapter_artifact import PROBE_FILE, Probe
-from whetstone_api.pod_state import AdapterState, BaseState, DesiredAdapter, DesiredState, Effect
+from whetstone_api.pod_state import AdapterState, DesiredAdapter, DesiredState, Effect
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.errors import ArtifactError
-from whetstone_artifacts.fingerprint import model_fingerprint
 from whetstone_artifacts.preflight import check_adapter
 
 from whetstone_server import fetching, measures, probe
+from whetstone_server.base_parity import BaseCheck
 from whetstone_server.engine import Engine, EngineBusyError, EngineRefusedError, EngineUnreachableError
 from whetstone_server.settings import Settings
 
@@ -89,48 +88,22 @@ class Held:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class BaseModel:
-    """What the sidecar knows of the base model from its folder; empty where it cannot be read."""
-
-    fingerprint: str | None
-    config: dict[str, Any]
-
-
-def read_base_model(folder: Path) -> BaseModel:
-    """Read a base model's identity. A folder that cannot be read is the engine's failure to report, not ours."""
-    try:
-        config = json.loads((folder / "config.json").read_bytes())
-        return BaseModel(fingerprint=model_fingerprint(folder), config=config if isinstance(config, dict) else {})
-    except (ArtifactError, OSError, ValueError) as error:
-        log.warning("base model at %s cannot be identified: %s", folder, error)
-        return BaseModel(fingerprint=None, config={})
-
-
 class Loader:
     """Brings adapter versions into the engine: fetch, preflight, load, probe.
 
     Args:
         engine: The engine.
         settings: Settings of the sidecar.
+        base: The engine's base model.
         done: Called after every attempt.
     """
 
-    def __init__(self, *, engine: Engine, settings: Settings, done: Callable[[], None]) -> None:
+    def __init__(self, *, engine: Engine, settings: Settings, base: BaseCheck, done: Callable[[], None]) -> None:
         self._engine = engine
         self._settings = settings
+        self._base = base
         self._done = done
         self._one_at_a_time = asyncio.Lock()
-        self._models: dict[str, BaseModel] = {}
-        self._base_logprobs: dict[tuple[int, ...], list[float]] = {}
-        self.base = BaseState()
-        """Verdict on the base model of the current engine."""
-
-    def forget_engine(self) -> None:
-        """Drop what was measured on an engine that is gone."""
-        # Anew, not emptied: a measurement under way may still write into the old one.
-        self._base_logprobs = {}
-        self.base = BaseState()
 
     def target(self, wanted: DesiredAdapter) -> Path:
         """Return the folder that the engine loads a version from; it is never used for another content."""
@@ -181,8 +154,29 @@ class Loader:
                 held.not_before = time.monotonic() + pause
                 return
             held.failed_signature = None
-        model = await self._model(Path(desired.model_path))
         await asyncio.to_thread(fetching.fetch, wanted, target, secrets_dir=self._settings.secrets_dir)
+        record = await asyncio.to_thread(read_probe, target)
+        # The base's part needs no adapter: it is judged even if this one is refused, and measured while it loads.
+        base = asyncio.create_task(self._compare_base(held, desired, record))
+        try:
+            await self._preflight(target, desired)
+            async with self._one_at_a_time:
+                await self._load(held, target)
+                started = time.monotonic()
+                verdict = await self._probe(held, desired, record=record, base=base)
+        except ArtifactError:
+            await asyncio.wait([base])
+            raise
+        finally:
+            base.cancel()
+            await asyncio.gather(base, return_exceptions=True)
+        held.probe_seconds = round(time.monotonic() - started, 3)
+        measures.PROBE_SECONDS.observe(held.probe_seconds)
+        held.effect, held.reason, held.message = verdict.effect, verdict.reason, verdict.message
+        held.attempts = 0
+
+    async def _preflight(self, target: Path, desired: DesiredState) -> None:
+        model = await self._base.model(Path(desired.model_path))
         await asyncio.to_thread(
             check_adapter,
             target,
@@ -190,21 +184,11 @@ class Loader:
             max_rank=desired.max_rank,
             model_config=model.config,
         )
-        record = await asyncio.to_thread(read_probe, target)
-        async with self._one_at_a_time:
-            # The base's part needs no adapter, so the engine computes it while it loads.
-            base = asyncio.create_task(self._measure_base(desired.base_name, record, self._patience(held)))
-            try:
-                await self._load(held, target)
-                started = time.monotonic()
-                verdict = await self._probe(held, desired, model, record=record, base=base)
-            finally:
-                base.cancel()
-                await asyncio.gather(base, return_exceptions=True)
-        held.probe_seconds = round(time.monotonic() - started, 3)
-        measures.PROBE_SECONDS.observe(held.probe_seconds)
-        held.effect, held.reason, held.message = verdict.effect, verdict.reason, verdict.message
-        held.attempts = 0
+
+    async def _compare_base(self, held: Held, desired: DesiredState, record: Probe | None) -> list[float]:
+        if record is None or not record.cases:
+            return []
+        return await self._base.compare(desired, record, adapter=held.wanted.served_name, patience=self._patience(held))
 
     async def _load(self, held: Held, target: Path) -> None:
         name = held.wanted.served_name
@@ -220,57 +204,35 @@ class Loader:
         held.reason = held.message = ""
 
     async def _probe(
-        self, held: Held, desired: DesiredState, model: BaseModel, *, record: Probe | None, base: asyncio.Task[None]
+        self, held: Held, desired: DesiredState, *, record: Probe | None, base: asyncio.Task[list[float]]
     ) -> probe.Verdict:
         try:
             if record is None or not record.cases:
-                return await self._probe_foreign(held.wanted.served_name, desired.base_name)
+                return await self._probe_foreign(held, desired.base_name)
             cases = [case.token_ids for case in record.cases]
-            adapter = await self._engine.prompt_logprobs(held.wanted.served_name, cases, patience=self._patience(held))
-            await base
-            return self._judge(desired, record, model, adapter=adapter)
+            measured = await self._engine.prompt_logprobs(held.wanted.served_name, cases, patience=self._patience(held))
+            adapter = [
+                value
+                for case, values in zip(record.cases, measured, strict=True)
+                for value in values[case.answer_start - 1 :]
+            ]
+            effects = [with_it - without for with_it, without in zip(adapter, await base, strict=True)]
         except EngineRefusedError as error:
-            if error.status != 400:
+            if error.not_finite:
+                return probe.Verdict(effect=Effect.DIVERGENT, message=probe.NOT_FINITE)
+            if error.status != HTTPStatus.BAD_REQUEST:
                 raise
             return probe.Verdict(effect=Effect.UNKNOWN, message=f"the engine does not take the probe: {error}")
+        model = await self._base.model(Path(desired.model_path))
+        return probe.judge_effect(record, measured=effects, dtype=probe.engine_dtype(desired.dtype, model.config))
 
-    def _judge(
-        self, desired: DesiredState, record: Probe, model: BaseModel, *, adapter: Sequence[list[float]]
-    ) -> probe.Verdict:
-        effects: list[float] = []
-        bases: list[float] = []
-        for case, measured in zip(record.cases, adapter, strict=True):
-            base = self._base_logprobs[tuple(case.token_ids)][case.answer_start - 1 :]
-            bases += base
-            effects += [
-                with_it - without for with_it, without in zip(measured[case.answer_start - 1 :], base, strict=True)
-            ]
-        dtype = probe.engine_dtype(desired.dtype, model.config)
-        if model.fingerprint == record.base_fingerprint and self.base.status != "False":
-            self.base = probe.judge_base(record, measured=bases, dtype=dtype)
-        return probe.judge_effect(record, measured=effects, dtype=dtype)
-
-    async def _probe_foreign(self, name: str, base_name: str) -> probe.Verdict:
+    async def _probe_foreign(self, held: Held, base_name: str) -> probe.Verdict:
+        patience = self._patience(held)
         tokens = await self._engine.tokenize(base_name, probe.FOREIGN_TEXT)
-        [first] = await self._engine.prompt_logprobs(base_name, [tokens])
-        [again] = await self._engine.prompt_logprobs(base_name, [tokens])
-        [adapter] = await self._engine.prompt_logprobs(name, [tokens])
+        [first] = await self._base.logprobs(base_name, [tokens], patience=patience)
+        [again] = await self._engine.prompt_logprobs(base_name, [tokens], patience=patience)
+        [adapter] = await self._engine.prompt_logprobs(held.wanted.served_name, [tokens], patience=patience)
         return probe.judge_foreign(first, again, adapter)
-
-    async def _measure_base(self, name: str, record: Probe | None, patience: float) -> None:
-        """Measure the base once an engine: it does not change while the engine lives."""
-        known = self._base_logprobs
-        wanted = [case.token_ids for case in record.cases] if record else []
-        missing = [tokens for tokens in wanted if tuple(tokens) not in known]
-        if missing:
-            measured = await self._engine.prompt_logprobs(name, missing, patience=patience)
-            known.update(zip(map(tuple, missing), measured, strict=True))
-
-    async def _model(self, folder: Path) -> BaseModel:
-        key = str(folder)
-        if key not in self._models or self._models[key].fingerprint is None:
-            self._models[key] = await asyncio.to_thread(read_base_model, folder)
-        return self._models[key]
 
     def _signature(self, wanted: DesiredAdapter) -> str:
         return fetching.signature(wanted, secrets_dir=self._settings.secrets_dir)

@@ -30,6 +30,9 @@ FOREIGN_TEXT = (
 """Prompt for adapters that bring no probe; it mixes prose and a command."""
 FOREIGN_LEAST_CHANGE = 1e-6
 """A change below this, in nats, is none, when the engine repeats itself exactly."""
+NOT_FINITE = "the engine gives log-probabilities that are not finite"
+CONSTANT_BASE = 1e-6
+"""A base whose tokens differ in log-probability by less, in nats, does not look at what it reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +86,7 @@ def judge_effect(probe: Probe, *, measured: Sequence[float], dtype: str | None) 
     """
     recorded = recorded_effects(probe)
     if not all(map(math.isfinite, measured)):
-        return Verdict(effect=Effect.DIVERGENT, message="the engine gives log-probabilities that are not finite")
+        return Verdict(effect=Effect.DIVERGENT, message=NOT_FINITE)
     if dtype != probe.dtype:
         return Verdict(
             effect=Effect.UNKNOWN,
@@ -129,6 +132,24 @@ def judge_foreign(first: Sequence[float], again: Sequence[float], adapter: Seque
     )
 
 
+def judge_base_alone(measured: Sequence[float]) -> BaseState:
+    """Judge the engine's base model where nothing was recorded: only what no model computes is wrong.
+
+    Args:
+        measured: Log-probabilities of a plain text's tokens, nats.
+    """
+    if not all(map(math.isfinite, measured)):
+        return _wrong_base(f"the base: {NOT_FINITE}")
+    if len(measured) > 1 and max(measured) - min(measured) < CONSTANT_BASE:
+        return _wrong_base(f"the base finds every token equally likely ({measured[0]:.3g} nats)")
+    return BaseState()
+
+
+def _wrong_base(what: str) -> BaseState:
+    message = f"{what}; set spec.engine.dtype to Float32, or look at the model's files and the engine's image"
+    return BaseState(status="False", reason=Reason.DIVERGENT, message=message)
+
+
 def judge_base(probe: Probe, *, measured: Sequence[float], dtype: str | None) -> BaseState:
     """Judge the engine's base model by the base's part of a probe.
 
@@ -138,9 +159,7 @@ def judge_base(probe: Probe, *, measured: Sequence[float], dtype: str | None) ->
         dtype: The engine's precision, or None when it is not known.
     """
     if not all(map(math.isfinite, measured)):
-        return BaseState(
-            status="False", reason=Reason.DIVERGENT, message="the base gives log-probabilities that are not finite"
-        )
+        return _wrong_base(f"the base: {NOT_FINITE}")
     if dtype != probe.dtype:
         return BaseState(message=f"the probe at hand was recorded in {probe.dtype}, not in the engine's precision")
     noise = _noise(probe)
@@ -148,11 +167,7 @@ def judge_base(probe: Probe, *, measured: Sequence[float], dtype: str | None) ->
     worst = _worst(measured, recorded)
     figures = f"{worst[0]:.3g} measured, {worst[1]:.3g} recorded at the worst of {len(recorded)} tokens"
     if abs(worst[0] - worst[1]) > _tolerance(worst[1], noise):
-        return BaseState(
-            status="False",
-            reason=Reason.DIVERGENT,
-            message=f"the engine computes another base model than the trainer: {figures}; try dtype Float32",
-        )
+        return _wrong_base(f"the engine computes another base model than the trainer: {figures}")
     return BaseState(status="True", reason=Reason.VERIFIED, message=figures)
 
 

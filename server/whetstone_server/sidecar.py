@@ -12,6 +12,7 @@ from whetstone_api.reports import ProgressReport
 from whetstone_artifacts.reporting import Reporter
 
 from whetstone_server import measures
+from whetstone_server.base_parity import BaseCheck
 from whetstone_server.engine import Engine, EngineRefusedError, EngineUnreachableError
 from whetstone_server.held import Held, Loader
 from whetstone_server.routing import plan_routes
@@ -41,7 +42,8 @@ class Sidecar:
         self._wake = asyncio.Event()
         self._changed = asyncio.Condition()
         self._pass = asyncio.Lock()
-        self._loader = Loader(engine=engine, settings=settings, done=self._wake.set)
+        self._base = BaseCheck(engine=engine, settings=settings, done=self._wake.set)
+        self._loader = Loader(engine=engine, settings=settings, base=self._base, done=self._wake.set)
         self._desired: DesiredState | None = None
         self._held: dict[str, Held] = {}
         self._healthy = False
@@ -63,7 +65,7 @@ class Sidecar:
             engine_healthy=self._healthy,
             open=self._healthy and self._routes.open,
             engine_boot=self._boot,
-            base=self._loader.base,
+            base=self._base.state,
             adapters=adapters,
             aliases=self._routes.aliases,
         )
@@ -134,7 +136,8 @@ class Sidecar:
             await self._tell()
 
     async def stop(self) -> None:
-        """Cancel the attempts that are under way."""
+        """Cancel what is under way."""
+        await self._base.stop()
         tasks = [held.task for held in self._held.values() if held.task is not None]
         for task in tasks:
             task.cancel()
@@ -146,15 +149,16 @@ class Sidecar:
             log.info("engine process %s, before it %s", guard.boot, self._boot or "none")
             self._boot = guard.boot
             self._leaving.clear()
-            self._loader.forget_engine()
+            self._base.forget_engine()
             measures.ENGINE_BOOTS.inc()
             for held in self._held.values():
                 held.forget_engine()
+        self._base.start(desired)
         listed = await self._engine.adapters()
         for held in self._held.values():
             self._observe(held, listed, desired)
         # Verdicts that come in from here on are not in these routes; they wake the next comparison.
-        decided = all(held.decided for held in self._held.values())
+        decided = self._base.judged and all(held.decided for held in self._held.values())
         routes = plan_routes(
             desired,
             before=guard.routes,
@@ -181,6 +185,9 @@ class Sidecar:
             held.task = asyncio.create_task(self._loader.attempt(held, desired))
 
     def _may_open(self) -> bool:
+        """Return whether clients may come; asked once an engine, so what is found later shuts nobody out."""
+        if not self._base.judged or self._base.state.status == "False":
+            return False
         return all(held.effective if held.wanted.required else held.decided for held in self._held.values())
 
     async def _unload(self, listed: dict[str, str], *, keep: set[str], in_flight: dict[str, int]) -> None:

@@ -61,7 +61,12 @@ def make_app(sidecar: Sidecar, settings: Settings) -> web.Application:
             for a in state.adapters
             if not (a.loaded and a.effect.effective)
         ]
-        text = "the engine is not healthy" if not state.engine_healthy else "adapters: " + "; ".join(missing)
+        if not state.engine_healthy:
+            text = "the engine is not healthy"
+        elif state.base.status == "False":
+            text = f"base: {state.base.reason} {state.base.message}"
+        else:
+            text = "adapters: " + "; ".join(missing)
         return web.Response(status=503, text=text + "\n")
 
     async def metrics(request: web.Request) -> web.Response:  # noqa: ARG001 - the framework's signature

@@ -55,7 +55,8 @@ class Claims:
         """Publish an adapter of an effect of alpha hundredths of a nat; return its source."""
         record = record_probe(effect=alpha / 100, fingerprint=self._fingerprint, cases=cases)
         options = {"probe": record, "history": lineage(fingerprint=self._fingerprint), **options}
-        digest = make_adapter(self.folder / "adapters" / name, config={"lora_alpha": alpha}, **options)
+        config = {"lora_alpha": alpha, **options.pop("config", {})}
+        digest = make_adapter(self.folder / "adapters" / name, config=config, **options)
         return {"uri": f"pvc://adapters/{name}", "digest": digest}
 
 

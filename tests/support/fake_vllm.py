@@ -6,6 +6,7 @@ a fixed function of model and tokens, so that probes can be recorded without an 
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -49,13 +50,6 @@ def _record_case(tokens: list[int], effect: float) -> ProbeCase:
     )
 
 
-def _prompt_logprobs(tokens: list[int], shift: float) -> list[dict[str, Any] | None]:
-    return [
-        None if index == 0 else {str(token): {"logprob": base_logprob(token, index) + shift, "rank": 1}}
-        for index, token in enumerate(tokens)
-    ]
-
-
 class FakeVllm:
     """An engine whose faults a test can choose.
 
@@ -70,8 +64,14 @@ class FakeVllm:
         self.healthy = True
         self.base_shift = 0.0
         """Added to the base's log-probabilities: another base model."""
+        self.base_is_constant = False
+        """All tokens are equally likely to the base."""
         self.without_effect: set[str] = set()
         """Adapters that are listed and silently do nothing."""
+        self.shifts: dict[str, float] = {}
+        """Added to an adapter's log-probabilities: it computes something else."""
+        self.gone_before_unload: set[str] = set()
+        """Adapters that are listed, and forgotten when their unload is asked for."""
         self.refuse_loads: dict[str, tuple[int, str]] = {}
         """Answer to a load, by adapter."""
         self.refuse_probes: tuple[int, str] | None = None
@@ -204,7 +204,7 @@ class FakeVllm:
 
     async def _unload(self, body: dict[str, Any], send: Send) -> None:
         name = body["lora_name"]
-        if self.adapters.pop(name, None) is None:
+        if self.adapters.pop(name, None) is None or name in self.gone_before_unload:
             await _error(send, 404, f"The lora adapter '{name}' cannot be found.")
         else:
             await _text(send, f"Success: LoRA adapter '{name}' removed successfully.")
@@ -216,7 +216,14 @@ class FakeVllm:
     def _shift(self, model: str) -> float:
         if model == BASE or model in self.without_effect:
             return self.base_shift
-        return self.base_shift + effect_of(Path(self.adapters[model]))
+        return self.base_shift + self.shifts.get(model, 0.0) + effect_of(Path(self.adapters[model]))
+
+    def _prompt_logprobs(self, tokens: list[int], shift: float) -> list[dict[str, Any] | None]:
+        values = [0.0 if self.base_is_constant else base_logprob(token, index) for index, token in enumerate(tokens)]
+        return [
+            None if index == 0 else {str(token): {"logprob": values[index] + shift, "rank": 1}}
+            for index, token in enumerate(tokens)
+        ]
 
     async def _serves(self, model: str, send: Send) -> bool:
         """Wait while answers are held; refuse a model that is not there."""
@@ -237,9 +244,13 @@ class FakeVllm:
         choice: dict[str, Any] = {"index": 0, "text": f"from {model}", "finish_reason": "length"}
         if body.get("prompt_logprobs") is not None:
             shift = self._shift(model)
+            if not math.isfinite(shift):
+                # JSON has no word for it.
+                await _error(send, 400, f"Out of range float values are not JSON compliant: {shift}")
+                return
             prompts = body["prompt"] if isinstance(body["prompt"][0], list) else [body["prompt"]]
             answer["choices"] = [
-                {**choice, "index": number, "prompt_logprobs": _prompt_logprobs(prompt, shift)}
+                {**choice, "index": number, "prompt_logprobs": self._prompt_logprobs(prompt, shift)}
                 for number, prompt in enumerate(prompts)
             ]
             await send_json(send, {**answer, "usage": USAGE})

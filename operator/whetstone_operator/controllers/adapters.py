@@ -303,10 +303,12 @@ def _not_there(
 
 def _base_parity(pods: Sequence[PodView]) -> Summary:
     condition = ConditionType.BASE_PARITY
-    states = [pod.state.base for pod in pods if pod.state is not None]
-    wrong = next((state for state in states if state.status == "False"), None)
+    found = [(pod.name, pod.state.base) for pod in sorted(pods, key=lambda pod: pod.name) if pod.state is not None]
+    states = [base for _, base in found]
+    wrong = next(((name, base) for name, base in found if base.status == "False"), None)
     if wrong is not None:
-        return Summary(condition=condition, status="False", reason=Reason.DIVERGENT, message=wrong.message)
+        message = f"pod {wrong[0]}: {wrong[1].message}"
+        return Summary(condition=condition, status="False", reason=Reason.DIVERGENT, message=message)
     if states and all(state.status == "True" for state in states):
         return Summary(
             condition=condition, status="True", reason=Reason.VERIFIED, message="the base computes as in training"

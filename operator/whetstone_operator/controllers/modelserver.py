@@ -193,7 +193,7 @@ class ServerReconcile:
         require_access(self.access_problem)
         if self.refusal is not None:
             raise self.refusal
-        await settle_readiness(work, deployment=self.deployment, pods=self.pods)
+        await settle_readiness(work, deployment=self.deployment, pods=self.pods, views=self.views)
 
     async def _pin(self, work: Work[ModelServer], spec: AdapterSpec) -> Pin | None:
         if spec.source is None:

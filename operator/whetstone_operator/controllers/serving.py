@@ -6,9 +6,10 @@ from typing import Any
 from whetstone_api.modelserver import AdapterStatus, ModelServer
 from whetstone_api.vocabulary import ConditionType, Reason
 
-from whetstone_operator.controllers.adapters import ResolvedAdapter
+from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
 from whetstone_operator.controllers.engine_failure import advise
 from whetstone_operator.controllers.engine_pods import PodProblem, fetching_pod, find_problem, is_ready, started_at
+from whetstone_operator.controllers.pod_truth import find_told
 from whetstone_operator.controllers.rollout import restart_causes
 from whetstone_operator.kinds import Key
 from whetstone_operator.metrics import ADAPTER_EFFECTIVE, ADAPTER_LOADED, PUBLISH_TO_EFFECTIVE, SERVER_READY
@@ -24,7 +25,11 @@ _LOG_LIMIT = 1500
 
 
 async def settle_readiness(
-    work: Work[ModelServer], *, deployment: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]
+    work: Work[ModelServer],
+    *,
+    deployment: Mapping[str, Any],
+    pods: Sequence[Mapping[str, Any]],
+    views: Sequence[PodView],
 ) -> None:
     """Finish when all wanted replicas are ready.
 
@@ -32,6 +37,7 @@ async def settle_readiness(
         work: The server.
         deployment: Its Deployment as stored.
         pods: Its live pods.
+        views: The same as their sidecars see themselves.
 
     Raises:
         Paused: No replicas are wanted.
@@ -51,7 +57,7 @@ async def settle_readiness(
         work.finish(Reason.SERVING, f"{wanted} of {wanted} replicas ready")
         return
     gauge.set(0)
-    problem = find_problem(pods)
+    problem = find_problem(pods) or find_told(views)
     if problem is not None:
         await _raise_problem(work, problem)
     if (pod := fetching_pod(pods)) is not None:

@@ -125,9 +125,10 @@ def test_server_without_adapters_has_nothing_to_load() -> None:
     assert conditions(pod(), adapters=[])["AdaptersLoaded"] == ("True", "NoAdapters")
 
 
-def test_wrong_base_is_told() -> None:
-    wrong = pod(**GOOD, base=BaseState(status="False", message="off by 3 nats"))
-    assert conditions(pod(**GOOD), wrong)["BaseParity"] == ("False", "Divergent")
+def test_wrong_base_is_told_with_its_pod() -> None:
+    wrong = pod("p2", **GOOD, base=BaseState(status="False", message="off by 3 nats"))
+    assert conditions(pod("p1", **GOOD), wrong)["BaseParity"] == ("False", "Divergent")
+    assert summarize([ADAPTER], [pod("p1", **GOOD), wrong])[2].message == "pod p2: off by 3 nats"
 
 
 def test_first_effective_moment_is_kept_for_the_same_version() -> None:

@@ -81,7 +81,14 @@ async def test_engine_that_must_be_alone_for_a_probe_is_and_clients_only_wait(po
     assert set(statuses) == {200}
 
 
-async def test_probe_that_finds_no_quiet_moment_lets_clients_go_on_and_tries_again(pod: Pod) -> None:
+@pytest.mark.parametrize(
+    ("options", "effect"),
+    [({}, Effect.VERIFIED), ({"probe": None, "history": None}, Effect.CHANGED)],
+    ids=["recorded", "trained elsewhere"],
+)
+async def test_probe_that_finds_no_quiet_moment_lets_clients_go_on_and_tries_again(
+    pod: Pod, options: dict[str, Any], effect: Effect
+) -> None:
     pod.engine.fragile = True
     pod.engine.restart()
     pod.sidecar._loader._settings = dataclasses.replace(pod.settings, patience_seconds=0.01)
@@ -90,14 +97,14 @@ async def test_probe_that_finds_no_quiet_moment_lets_clients_go_on_and_tries_aga
     pod.engine.end_streams.clear()
     asked = {"model": BASE, "prompt": "x", "stream": True}
     async with pod.session.post(pod.url + "/v1/completions", json=asked) as stream:
-        pod.want(pod.adapter("good"))
+        pod.want(pod.adapter("good", **options))
         await pod.until(lambda state: any(held.attempts > 1 for held in pod.sidecar._held.values()))
         async with pod.session.post(pod.url + "/v1/completions", json={"model": BASE, "prompt": "x"}) as other:
             assert other.status == 200
         pod.engine.end_streams.set()
         await stream.read()
     state = await pod.settled()
-    assert [adapter.effect for adapter in state.adapters] == [Effect.VERIFIED]
+    assert [adapter.effect for adapter in state.adapters] == [effect]
     assert not pod.engine.ended
 
 

@@ -1,0 +1,51 @@
+"""The real operator and real sidecars at fake engines that lie: what each pod really does decides what is told."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from integration.engine_pods import SERVER_SPEC, Kubelet
+from integration.operator_process import OperatorProcess
+from integration.world import World
+
+pytestmark = pytest.mark.integration
+KIND = "ModelServer"
+
+
+@pytest.fixture
+def kubelet(world: World, operator: OperatorProcess, tmp_path: Path) -> Iterator[Kubelet]:
+    """The pods of the test's namespace run."""
+    world.claims()
+    with Kubelet(world, operator, tmp_path / "node") as running:
+        yield running
+
+
+def test_engine_that_computes_another_base_gets_no_clients_and_is_named(world: World, kubelet: Kubelet) -> None:
+    source = kubelet.claims.publish("a")
+    world.create(KIND, "server", {**SERVER_SPEC, "replicas": 2, "adapters": [{"name": "tuned", "source": source}]})
+    kubelet.running(2)
+    world.wait_reason(KIND, "server", "Serving")
+    assert world.wait_reason(KIND, "server", "Verified", condition="BaseParity")["status"] == "True"
+    name, wrong = min(kubelet.pods.items())
+    wrong.engine.base_shift = -2.0
+    wrong.engine.restart()
+    ready = world.wait_reason(KIND, "server", "BaseDivergent")
+    assert ready["status"] == "False"
+    assert f"pod {name} gets no clients" in ready["message"]
+    assert "spec.engine.dtype" in ready["message"]
+    told = world.wait_reason(KIND, "server", "Divergent", condition="BaseParity")
+    assert (told["status"], name in told["message"]) == ("False", True)
+    kubelet.running(1)
+    wrong.engine.base_shift = 0.0
+    wrong.engine.restart()
+    kubelet.running(2)
+    world.wait_reason(KIND, "server", "Serving")
+
+
+def test_required_adapter_that_the_engine_refuses_is_named_by_a_pod_that_waits(world: World, kubelet: Kubelet) -> None:
+    source = kubelet.claims.publish("a", config={"use_dora": True})
+    world.create(KIND, "server", {**SERVER_SPEC, "adapters": [{"name": "tuned", "source": source, "required": True}]})
+    ready = world.wait_reason(KIND, "server", "AdapterInvalid")
+    assert ready["status"] == "False"
+    assert "waits for the required adapter tuned" in ready["message"]
+    assert "use_dora=false" in ready["message"]

@@ -1,0 +1,45 @@
+"""What pods say of themselves while they are not ready."""
+
+from typing import Any
+
+import pytest
+from unit.operator.objects import digest
+from whetstone_api.pod_state import AdapterState, BaseState, PodState
+from whetstone_operator.controllers.adapters import PodView
+from whetstone_operator.controllers.pod_truth import find_told
+
+WRONG = BaseState(status="False", reason="Divergent", message="off by 3 nats")
+
+
+def pod(name: str = "p", *, ready: bool = False, failed: str = "", **fields: Any) -> PodView:
+    adapter = AdapterState(name="sql", served_name="sql--aaaaaaaa", digest=digest("a"), reason=failed, message="why")
+    state = {"revision": 1, "settled": True, "engine_healthy": True, "open": False, "adapters": [adapter]}
+    return PodView(name=name, ready=ready, state=PodState.model_validate({**state, **fields}))
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        pod(ready=True, base=WRONG),
+        pod(open=True, base=WRONG),
+        pod(settled=False),
+        PodView(name="p", ready=False, state=None),
+    ],
+    ids=["ready", "open", "under way", "silent"],
+)
+def test_pod_that_only_needs_time_has_nothing_to_say(fine: PodView) -> None:
+    assert find_told([fine]) is None
+
+
+def test_wrong_base_is_for_the_user_to_mend_and_comes_first() -> None:
+    problem = find_told([pod("a", failed="RankTooHigh"), pod("b", base=WRONG)])
+    assert problem is not None
+    assert (problem.pod, problem.reason, problem.stalled) == ("b", "BaseDivergent", True)
+    assert problem.message == "pod b gets no clients: off by 3 nats"
+
+
+def test_required_adapter_that_failed_is_named() -> None:
+    problem = find_told([pod(failed="RankTooHigh")])
+    assert problem is not None
+    assert (problem.reason, problem.stalled) == ("RankTooHigh", False)
+    assert problem.message == "pod p waits for the required adapter sql: why"

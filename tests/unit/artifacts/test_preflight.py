@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.adapters import MODEL_CONFIG, MODULE, lineage, lora_tensors, make_adapter
-from whetstone_api.adapter_artifact import WEIGHTS_FILE
+from whetstone_api.adapter_artifact import CONFIG_FILE, WEIGHTS_FILE
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.preflight import check_adapter
@@ -22,6 +22,25 @@ def test_good_adapter_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "config",
+    [
+        {"r": 16},
+        {"rank_pattern": {"q_proj": 16}, "alpha_pattern": {"q_proj": 32}},
+        {"use_rslora": True},
+        {"modules_to_save": ["score"]},
+        {"modules_to_save": None, "layer_replication": None, "trainable_token_indices": None, "use_bdlora": None},
+        {"lora_bias": False, "use_dora": False, "use_qalora": False, "alora_invocation_tokens": None},
+        *({"init_lora_weights": init} for init in (True, False, "gaussian", "eva", "orthogonal", "mica", "lora_ga")),
+        {"a_field_of_the_future": 1},
+    ],
+    ids=str,
+)
+def test_config_the_engine_can_serve_passes(tmp_path: Path, config: dict[str, Any]) -> None:
+    make_adapter(tmp_path, config=config)
+    check(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("config", "reason", "words"),
     [
         ({"r": 32}, Reason.RANK_TOO_HIGH, "spec.adapterCapacity.maxRank"),
@@ -29,6 +48,18 @@ def test_good_adapter_passes(tmp_path: Path) -> None:
         ({"r": 0}, Reason.ADAPTER_INVALID, "not a positive number"),
         ({"peft_type": "IA3"}, Reason.ADAPTER_INVALID, "only LORA"),
         ({"use_dora": True}, Reason.ADAPTER_INVALID, "use_dora=false"),
+        ({"lora_bias": True}, Reason.ADAPTER_INVALID, "lora_bias=false"),
+        ({"alora_invocation_tokens": [1, 2]}, Reason.ADAPTER_INVALID, "without alora_invocation_tokens"),
+        ({"use_qalora": True}, Reason.ADAPTER_INVALID, "use_qalora=false"),
+        ({"use_bdlora": {"nblocks": 2}}, Reason.ADAPTER_INVALID, "without use_bdlora"),
+        ({"trainable_token_indices": [7]}, Reason.ADAPTER_INVALID, "without trainable_token_indices"),
+        ({"trainable_token_indices": {"embed_tokens": [7]}}, Reason.ADAPTER_INVALID, "trained token embeddings"),
+        ({"bias": "lora_only"}, Reason.ADAPTER_INVALID, "bias='none'"),
+        ({"modules_to_save": ["score", "embed_tokens"]}, Reason.ADAPTER_INVALID, r"\['embed_tokens'\]"),
+        *(
+            ({"init_lora_weights": init}, Reason.ADAPTER_INVALID, f"is '{init}', which changes the base")
+            for init in ("pissa", "olora", "OLoRA", "corda", "loftq")
+        ),
         ({"bias": "all"}, Reason.ADAPTER_INVALID, "bias='none'"),
         ({"modules_to_save": ["lm_head"]}, Reason.ADAPTER_INVALID, "modules_to_save names"),
         ({"init_lora_weights": "pissa_niter_4"}, Reason.ADAPTER_INVALID, "changes the base"),
@@ -77,6 +108,23 @@ def test_weights_the_engine_cannot_serve(tmp_path: Path, tensors: dict[str, Any]
     with pytest.raises(ArtifactError, match=words) as caught:
         check(tmp_path)
     assert caught.value.reason is reason
+
+
+@pytest.mark.parametrize("name", ["new_embeddings.safetensors", "new_embeddings.bin"])
+def test_added_embeddings_are_refused_though_the_engine_would_skip_them(tmp_path: Path, name: str) -> None:
+    make_adapter(tmp_path)
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ArtifactError, match=rf"{name}: added embeddings cannot be served") as caught:
+        check(tmp_path)
+    assert caught.value.reason is Reason.ADAPTER_INVALID
+
+
+@pytest.mark.parametrize("missing", [CONFIG_FILE, WEIGHTS_FILE])
+def test_adapter_without_one_of_its_files_is_refused(tmp_path: Path, missing: str) -> None:
+    make_adapter(tmp_path)
+    (tmp_path / missing).unlink()
+    with pytest.raises(ArtifactError, match=f"{missing}: is missing"):
+        check(tmp_path)
 
 
 def test_bfloat16_infinity_is_seen(tmp_path: Path) -> None:

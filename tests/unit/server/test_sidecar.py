@@ -14,6 +14,7 @@ from support.fake_vllm import BASE, record_probe
 from whetstone_api.pod_state import DesiredAdapter, DesiredState, Effect, PodState
 from whetstone_api.reports import ProgressReport
 from whetstone_api.vocabulary import TOKEN_HEADER, Reason
+from whetstone_artifacts.preflight import UNSUPPORTED
 from whetstone_artifacts.reporting import Reporter
 from whetstone_server.engine import Engine
 from whetstone_server.sidecar import Sidecar
@@ -111,6 +112,20 @@ async def test_hot_added_bad_adapter_harms_nobody(pod: Pod) -> None:
     ]
     assert (await pod.ask("good"))[0] == 200
     assert (await pod.ask("bad"))[0] == 503
+
+
+@pytest.mark.parametrize("field", sorted(UNSUPPORTED))
+async def test_refused_adapter_never_reaches_the_engine_and_harms_no_other(pod: Pod, field: str) -> None:
+    bad, good = pod.adapter("bad", config={field: True}), pod.adapter("good")
+    pod.want(bad, good)
+    state = await pod.settled()
+    assert [(a.reason, a.effect) for a in state.adapters] == [
+        (Reason.ADAPTER_INVALID, Effect.PENDING),
+        ("", Effect.VERIFIED),
+    ]
+    asked = [body["lora_name"] for _, path, body in pod.engine.calls if path == "/v1/load_lora_adapter"]
+    assert asked == [good.served_name]
+    assert (await pod.ask("good"))[0] == 200
 
 
 async def test_slow_adapter_does_not_hold_back_routes_of_others(pod: Pod) -> None:

@@ -11,6 +11,7 @@ At its start the sidecar reads the same `DesiredState` from a mounted ConfigMap,
 Sidecar to guard (in the engine's process, port 8000), header `TOKEN_HEADER`:
     PUT /whetstone/guard   body `GuardRoutes`; answer `GuardState`.
     GET /whetstone/guard   answer `GuardState`.
+    POST /whetstone/guard/stall   body `{"seconds": n}`; the engine's health check fails for so long, 0 ends that.
 Hooks of a pod that is told to go, to its guard:
     POST /whetstone/guard/quiet   body `{"seconds": n}`; clients wait for so long, 0 lets them go on.
     POST /whetstone/guard/drain   from now on each answer closes its connection; answer `{draining, quietSeconds}`.
@@ -29,6 +30,7 @@ DESIRED_FILE = "desired.json"
 GUARD_PATH = "/whetstone/guard"
 DRAIN_PATH = "/whetstone/guard/drain"
 QUIET_PATH = "/whetstone/guard/quiet"
+STALL_PATH = "/whetstone/guard/stall"
 
 
 class DesiredAdapter(WireModel):
@@ -88,7 +90,7 @@ class Effect(StrEnum):
     PENDING = "Pending"
     VERIFIED = "Verified"
     CHANGED = "Changed"
-    """The output changes; nothing recorded to compare it with."""
+    """The output changes; the adapter brings no record to compare with."""
     NO_EFFECT = "NoEffect"
     DIVERGENT = "Divergent"
     UNKNOWN = "Unknown"
@@ -132,6 +134,8 @@ class PodState(WireModel):
     settled: bool
     """Nothing more will change without a new desired state or a new engine."""
     engine_healthy: bool
+    engine_stalled: bool = False
+    """It says that it is healthy, takes requests and generates nothing; then it does not count as healthy."""
     open: bool
     """The guard lets requests through."""
     engine_boot: str = ""

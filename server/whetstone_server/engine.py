@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -10,7 +11,7 @@ from typing import Any
 
 import aiohttp
 from pydantic import ValidationError
-from whetstone_api.pod_state import GUARD_PATH, QUIET_PATH, GuardRoutes, GuardState
+from whetstone_api.pod_state import GUARD_PATH, QUIET_PATH, STALL_PATH, GuardRoutes, GuardState
 from whetstone_api.vocabulary import TOKEN_HEADER
 
 from whetstone_server.settings import Settings
@@ -21,6 +22,12 @@ PROBE = aiohttp.ClientTimeout(total=300)
 HOLD_SECONDS = 20.0
 """How long clients wait at most should this sidecar die while it holds them back."""
 IDLE_POLL_SECONDS = 0.05
+PROGRESS = re.compile(
+    r"^vllm:(?:generation_tokens_total|prompt_tokens_total|iteration_tokens_total_count|kv_cache_usage_perc"
+    r"|num_requests_running|num_requests_waiting)[{ ].*$",
+    re.MULTILINE,
+)
+"""Series of which at least one changes with every step that the engine takes for a request."""
 
 
 class EngineUnreachableError(Exception):
@@ -56,6 +63,8 @@ class Engine:
         self._session = session
         self._settings = settings
         self._measuring = asyncio.Lock()
+        self.asked_at: float | None = None
+        """Monotonic time at which the request for tokens was sent that is waited for now; None for none."""
 
     async def healthy(self) -> bool:
         """Return whether `/health` answers 200."""
@@ -120,11 +129,31 @@ class Engine:
                 found += await self._measure(model, [tokens])
             return found
 
+    async def progress(self) -> tuple[str, ...]:
+        """Return those of the engine's series that change while it works; empty where it keeps none."""
+        return tuple(sorted(PROGRESS.findall(str(await self._call("GET", "/metrics")))))
+
+    async def one_token(self, model: str) -> None:
+        """Ask for one token, however long it takes; never beside a measurement, which asks for one itself."""
+        async with self._measuring:
+            await self._generate({"model": model, "prompt": [1], "max_tokens": 1, "temperature": 0})
+
+    async def set_stalled(self, seconds: float) -> None:
+        """Let the engine's health check fail for so long; 0 ends that."""
+        await self._call("POST", STALL_PATH, body={"seconds": seconds})
+
     async def _measure(self, model: str, prompts: list[list[int]]) -> list[list[float]]:
         request = {"model": model, "prompt": prompts, "prompt_logprobs": 0, "max_tokens": 1, "temperature": 0}
-        answer = await self._call("POST", "/v1/completions", body=request, limit=PROBE)
+        answer = await self._generate(request)
         by_index = {choice["index"]: choice["prompt_logprobs"] for choice in answer["choices"]}
         return [_logprobs(tokens, by_index[index]) for index, tokens in enumerate(prompts)]
+
+    async def _generate(self, request: dict[str, Any]) -> Any:
+        self.asked_at = time.monotonic()
+        try:
+            return await self._call("POST", "/v1/completions", body=request, limit=PROBE)
+        finally:
+            self.asked_at = None
 
     @asynccontextmanager
     async def _alone(self, patience: float) -> AsyncIterator[bool]:

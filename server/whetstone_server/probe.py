@@ -28,7 +28,7 @@ FOREIGN_TEXT = (
     "Answer: Run `ls -l -a`. The fifth column is the size in bytes."
 )
 """Prompt for adapters that bring no probe; it mixes prose and a command."""
-FOREIGN_LEAST_CHANGE = 1e-6
+LEAST_CHANGE = 1e-6
 """A change below this, in nats, is none, when the engine repeats itself exactly."""
 NOT_FINITE = "the engine gives log-probabilities that are not finite"
 CONSTANT_BASE = 1e-6
@@ -87,19 +87,23 @@ def judge_effect(probe: Probe, *, measured: Sequence[float], dtype: str | None) 
     recorded = recorded_effects(probe)
     if not all(map(math.isfinite, measured)):
         return Verdict(effect=Effect.DIVERGENT, message=NOT_FINITE)
+    size = max((abs(value) for value in recorded), default=0.0)
+    found = max((abs(value) for value in measured), default=0.0)
+    if found <= LEAST_CHANGE and size >= EFFECT_OVER_NOISE * max(_noise(probe), _floor(dtype)):
+        return Verdict(
+            effect=Effect.NO_EFFECT, message=f"the output is the base model's; recorded were {size:.3g} nats"
+        )
     if dtype != probe.dtype:
         return Verdict(
             effect=Effect.UNKNOWN,
             message=f"recorded in {probe.dtype}, the engine computes in {dtype or 'a precision of its own choice'}",
         )
     noise = _noise(probe)
-    size = max((abs(value) for value in recorded), default=0.0)
     if size < EFFECT_OVER_NOISE * noise:
         return Verdict(
             effect=Effect.UNKNOWN,
             message=f"the recorded effect of {size:.3g} nats is below {EFFECT_OVER_NOISE:g} x the noise {noise:.3g}",
         )
-    found = max(abs(value) for value in measured)
     if found <= noise:
         return Verdict(
             effect=Effect.NO_EFFECT,
@@ -122,7 +126,7 @@ def judge_foreign(first: Sequence[float], again: Sequence[float], adapter: Seque
     """
     noise = max(abs(a - b) for a, b in zip(first, again, strict=True))
     found = max(abs(a - b) for a, b in zip(adapter, first, strict=True))
-    if found > max(TOLERANCE_OVER_NOISE * noise, FOREIGN_LEAST_CHANGE):
+    if found > max(TOLERANCE_OVER_NOISE * noise, LEAST_CHANGE):
         return Verdict(
             effect=Effect.CHANGED, message=f"the output changes by up to {found:.3g} nats; nothing was recorded"
         )
@@ -172,7 +176,12 @@ def judge_base(probe: Probe, *, measured: Sequence[float], dtype: str | None) ->
 
 
 def _noise(probe: Probe) -> float:
-    return max(probe.noise, NOISE_FLOOR.get(probe.dtype, max(NOISE_FLOOR.values())))
+    return max(probe.noise, _floor(probe.dtype))
+
+
+def _floor(dtype: str | None) -> float:
+    """Return the least noise assumed in a precision; of one that is not known, the most."""
+    return NOISE_FLOOR.get(dtype or "", max(NOISE_FLOOR.values()))
 
 
 def _worst(measured: Sequence[float], recorded: Sequence[float]) -> tuple[float, float]:

@@ -25,6 +25,10 @@ class Settings:
         busy_seconds: The same while the engine starts or requests drain.
         drain_seconds: Longest wait for the last request of an adapter that is to go.
         patience_seconds: How long clients are held back at first, where the engine must be idle for a probe.
+        stall_look_seconds: Time between two looks at the engine's progress.
+        stall_ask_seconds: Time without progress after which one token is asked for.
+        stall_seconds: Time for which that request waits, without any progress, until the engine counts as stalled. It
+            is above the time that clients are held back for at most, and above any single step of an engine.
         retry_seconds: First pause after a failed load; it doubles up to 300 s.
     """
 
@@ -40,6 +44,9 @@ class Settings:
     busy_seconds: float = 0.5
     drain_seconds: float = 30.0
     patience_seconds: float = 2.0
+    stall_look_seconds: float = 5.0
+    stall_ask_seconds: float = 30.0
+    stall_seconds: float = 90.0
     retry_seconds: float = 5.0
 
     def token(self) -> str:
@@ -60,6 +67,9 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         desired_file=Path(env.get("WHETSTONE_DESIRED_FILE", default.desired_file)),
         adapters_dir=Path(env.get("WHETSTONE_ADAPTERS_DIR", default.adapters_dir)),
         secrets_dir=Path(env.get("WHETSTONE_SECRETS_DIR", default.secrets_dir)),
+        stall_look_seconds=float(env.get("WHETSTONE_STALL_LOOK_SECONDS", default.stall_look_seconds)),
+        stall_ask_seconds=float(env.get("WHETSTONE_STALL_ASK_SECONDS", default.stall_ask_seconds)),
+        stall_seconds=float(env.get("WHETSTONE_STALL_SECONDS", default.stall_seconds)),
         token_file=Path(env.get("WHETSTONE_TOKEN_FILE", default.token_file)),
         report_url=env.get("WHETSTONE_REPORT_URL", ""),
         report_token_file=Path(env.get("WHETSTONE_REPORT_TOKEN_FILE", default.report_token_file)),

@@ -17,6 +17,7 @@ from whetstone_server.engine import Engine, EngineRefusedError, EngineUnreachabl
 from whetstone_server.held import Held, Loader
 from whetstone_server.routing import plan_routes
 from whetstone_server.settings import Settings
+from whetstone_server.stall import StallWatch
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Sidecar:
         self._pass = asyncio.Lock()
         self._base = BaseCheck(engine=engine, settings=settings, done=self._wake.set)
         self._loader = Loader(engine=engine, settings=settings, base=self._base, done=self._wake.set)
+        self._stall = StallWatch(engine=engine, settings=settings, done=self._wake.set)
         self._desired: DesiredState | None = None
         self._held: dict[str, Held] = {}
         self._healthy = False
@@ -57,13 +59,15 @@ class Sidecar:
     def state(self) -> PodState:
         """Return what the pod holds, as of the last comparison with its engine."""
         adapters = [held.state() for held in self._held.values()]
-        if not self._healthy:
+        healthy = self._healthy and not self._stall.stalled
+        if not healthy:
             adapters = [a.model_copy(update={"loaded": False, "effect": Effect.PENDING}) for a in adapters]
         return PodState(
             revision=self._desired.revision if self._desired else 0,
-            settled=self._settled and self._healthy,
-            engine_healthy=self._healthy,
-            open=self._healthy and self._routes.open,
+            settled=self._settled and healthy,
+            engine_healthy=healthy,
+            engine_stalled=self._healthy and self._stall.stalled,
+            open=healthy and self._routes.open,
             engine_boot=self._boot,
             base=self._base.state,
             adapters=adapters,
@@ -130,6 +134,7 @@ class Sidecar:
             try:
                 if await self._is_healthy() and self._desired is not None:
                     await self._compare(self._desired)
+                    await self._stall.look(self._desired.base_name)
             except (EngineUnreachableError, EngineRefusedError) as error:
                 log.info("the engine does not answer: %s", error)
                 self._settled = False
@@ -138,6 +143,7 @@ class Sidecar:
     async def stop(self) -> None:
         """Cancel what is under way."""
         await self._base.stop()
+        await self._stall.stop()
         tasks = [held.task for held in self._held.values() if held.task is not None]
         for task in tasks:
             task.cancel()
@@ -150,6 +156,7 @@ class Sidecar:
             self._boot = guard.boot
             self._leaving.clear()
             self._base.forget_engine()
+            self._stall.forget_engine()
             measures.ENGINE_BOOTS.inc()
             for held in self._held.values():
                 held.forget_engine()
@@ -244,7 +251,7 @@ class Sidecar:
         state = self.state()
         standings = [_standing(held) for held in self._held.values()]
         for standing in ("effective", "failed", "loading"):
-            measures.ADAPTERS.labels(standing).set(standings.count(standing) if self._healthy else 0)
+            measures.ADAPTERS.labels(standing).set(standings.count(standing) if state.engine_healthy else 0)
         measures.ENGINE_HEALTHY.set(state.engine_healthy)
         measures.GUARD_OPEN.set(state.open)
         async with self._changed:

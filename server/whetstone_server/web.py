@@ -61,7 +61,9 @@ def make_app(sidecar: Sidecar, settings: Settings) -> web.Application:
             for a in state.adapters
             if not (a.loaded and a.effect.effective)
         ]
-        if not state.engine_healthy:
+        if state.engine_stalled:
+            text = "the engine takes requests and generates nothing"
+        elif not state.engine_healthy:
             text = "the engine is not healthy"
         elif state.base.status == "False":
             text = f"base: {state.base.reason} {state.base.message}"

@@ -100,6 +100,9 @@ class EnginePod:
             "WHETSTONE_DESIRED_FILE": str(self._folder / "desired.json"),
             "WHETSTONE_ADAPTERS_DIR": str(self._folder / "adapters"),
             "WHETSTONE_TOKEN_FILE": str(self._folder / "token"),
+            "WHETSTONE_STALL_LOOK_SECONDS": "0.5",
+            "WHETSTONE_STALL_ASK_SECONDS": "2",
+            "WHETSTONE_STALL_SECONDS": "20",
             "WHETSTONE_REPORT_URL": report_url,
             "WHETSTONE_REPORT_TOKEN_FILE": str(self._folder / "report-token"),
         }
@@ -136,6 +139,14 @@ class EnginePod:
     def let_lists_go_on(self) -> None:
         """Answer them again."""
         self._portal.call(self.engine.lists_go_on.set)
+
+    def hang(self) -> None:
+        """Let the engine take requests and generate nothing."""
+        self._portal.call(self.engine.generates.clear)
+
+    def go_on(self) -> None:
+        """Let it generate again."""
+        self._portal.call(self.engine.generates.set)
 
     def loads(self) -> list[str]:
         """Return the served names of all loads that the engine was asked for."""

@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from integration.engine_pods import SERVER_SPEC, Kubelet
 from integration.operator_process import OperatorProcess
 from integration.world import World
+from support.waiting import eventually
+from whetstone_api.digests import versioned_name
 
 pytestmark = pytest.mark.integration
 KIND = "ModelServer"
@@ -40,6 +43,44 @@ def test_engine_that_computes_another_base_gets_no_clients_and_is_named(world: W
     wrong.engine.restart()
     kubelet.running(2)
     world.wait_reason(KIND, "server", "Serving")
+
+
+def test_engine_that_hangs_is_told_and_started_again_by_its_health_check(world: World, kubelet: Kubelet) -> None:
+    source = kubelet.claims.publish("a")
+    world.create(KIND, "server", {**SERVER_SPEC, "replicas": 2, "adapters": [{"name": "tuned", "source": source}]})
+    kubelet.running(2)
+    world.wait_reason(KIND, "server", "Serving")
+    name, hanging = min(kubelet.pods.items())
+    hanging.hang()
+    ready = world.wait_reason(KIND, "server", "EngineStalled")
+    assert ready["status"] == "False"
+    assert f"pod {name} takes requests and generates nothing" in ready["message"]
+    assert httpx.get(f"{hanging.url}/health", trust_env=False).status_code == 503
+    kubelet.running(1)
+    hanging.go_on()
+    hanging.engine.restart()
+    kubelet.running(2)
+    world.wait_reason(KIND, "server", "Serving")
+    assert list(hanging.engine.adapters) == [versioned_name("tuned", source["digest"])]
+
+
+def test_every_pod_that_comes_holds_the_adapter_and_those_that_go_are_forgotten(world: World, kubelet: Kubelet) -> None:
+    source = kubelet.claims.publish("a")
+    version = versioned_name("tuned", source["digest"])
+    world.create(KIND, "server", {**SERVER_SPEC, "adapters": [{"name": "tuned", "source": source}]})
+    for replicas in (1, 3, 1):
+        world.api.merge(KIND, "server", {"spec": {"replicas": replicas}}, namespace=world.namespace)
+        pods = kubelet.running(replicas)
+        assert [list(pod.engine.adapters) for pod in pods] == [[version]] * replicas
+
+        def told(wanted: int = replicas) -> bool:
+            [status] = world.get(KIND, "server")["status"]["adapters"]
+            found = (status["loadedReplicas"], status["effectiveReplicas"])
+            assert found == (wanted, wanted), f"{status}"
+            return True
+
+        eventually(told, what=f"the adapter effective on {replicas}")
+        world.wait_reason(KIND, "server", "Serving")
 
 
 def test_required_adapter_that_the_engine_refuses_is_named_by_a_pod_that_waits(world: World, kubelet: Kubelet) -> None:

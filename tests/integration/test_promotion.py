@@ -130,3 +130,50 @@ def test_alias_moves_on_evidence_back_on_worse_and_nowhere_when_pinned(
     server = world.get("ModelServer", "server")
     assert server["spec"]["aliases"] == promoted
     assert server["metadata"]["generation"] == 4
+
+
+def test_adapter_trained_elsewhere_is_unknown_and_promoted_on_evidence_of_its_own(
+    world: World, kubelet: Kubelet
+) -> None:
+    source = kubelet.claims.publish("elsewhere", probe=None, history=None)
+    version = versioned_name("tuned", source["digest"])
+    world.create(
+        "ModelServer",
+        "server",
+        {
+            **SERVER_SPEC,
+            "replicas": 2,
+            "adapters": [{"name": "tuned", "source": source}],
+            "aliases": [{"name": "assistant", "promotion": PROMOTION}],
+        },
+    )
+    kubelet.running(2)
+    wait_effective(world, version)
+    told = world.wait_reason("ModelServer", "server", "Changed", condition="AdapterEffective")
+    assert told["status"] == "Unknown"
+    assert "adapter tuned on pod server-engine" in told["message"]
+    wait_served(world, kubelet, BASE)
+    measure(world, "good", "Better")
+    wait_served(world, kubelet, version)
+
+
+def test_adapter_trained_elsewhere_that_changes_nothing_is_neither_aliased_nor_measured(
+    world: World, kubelet: Kubelet
+) -> None:
+    world.create("ModelServer", "server", {**SERVER_SPEC, "replicas": 2})
+    source = kubelet.claims.publish("elsewhere", probe=None, history=None)
+    version = versioned_name("tuned", source["digest"])
+    for pod in kubelet.running(2):
+        pod.engine.without_effect.add(version)
+    targets = [{"name": "assistant", "targets": [{"adapter": "tuned"}]}]
+    give(world, adapters=[{"name": "tuned", "source": source}], aliases=targets)
+    told = world.wait_reason("ModelServer", "server", "NoEffect", condition="AdapterEffective")
+    assert told["status"] == "False"
+    target = {"modelServerRef": {"name": "server"}, "adapter": "tuned"}
+    world.create("BenchmarkRun", "run", {**RUN_SPEC, "target": target, "output": {"uri": "pvc://results/run"}})
+    refused = world.wait_reason("BenchmarkRun", "run", "AdapterNotEffective", condition="Stalled")
+    assert "NoEffect" in refused["message"]
+    assert world.api.list("Job", namespace=world.namespace) == []
+    for pod in kubelet.running(2):
+        answer = httpx.post(f"{pod.url}/v1/completions", json={"model": "assistant", "prompt": "x"}, trust_env=False)
+        assert answer.status_code != 200

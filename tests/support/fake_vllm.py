@@ -95,6 +95,10 @@ class FakeVllm:
         self.loads_go_on.set()
         self.lists_go_on = asyncio.Event()
         self.lists_go_on.set()
+        self.generates = asyncio.Event()
+        self.generates.set()
+        """Cleared, the engine hangs: it takes requests, generates nothing and calls itself healthy."""
+        self.keeps_series = True
         self.stream_chunks = 3
         self.port = 0
         self.restart()
@@ -102,6 +106,8 @@ class FakeVllm:
     def restart(self) -> None:
         """Become a new process: adapters are forgotten, the guard is closed and has another boot identity."""
         self.adapters: dict[str, str] = {}
+        self.generated = 0
+        """Tokens of the current process."""
         self.guard = Guard(self._app, self._token_file, self._access_file, mixes=not self.fragile)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,6 +134,7 @@ class FakeVllm:
             self.end_streams.set()
             self.loads_go_on.set()
             self.lists_go_on.set()
+            self.generates.set()
             server.close()
             for connection in list(state.connections):
                 connection.shutdown()
@@ -140,6 +147,7 @@ class FakeVllm:
         self.calls.append((method, path, body))
         routes = {
             ("GET", "/health"): self._health,
+            ("GET", "/metrics"): self._metrics,
             ("GET", "/v1/models"): self._models,
             ("POST", "/v1/load_lora_adapter"): self._load,
             ("POST", "/v1/unload_lora_adapter"): self._unload,
@@ -170,6 +178,13 @@ class FakeVllm:
     async def _health(self, body: dict[str, Any], send: Send) -> None:
         await send({"type": "http.response.start", "status": 200 if self.healthy else 503, "headers": []})
         await send({"type": "http.response.body", "body": b""})
+
+    async def _metrics(self, body: dict[str, Any], send: Send) -> None:
+        labels = f'{{engine="0",model_name="{BASE}"}}'
+        values = {"generation_tokens_total": self.generated, "num_requests_running": 0} if self.keeps_series else {}
+        text = "".join(f"vllm:{name}{labels} {value:.1f}\n" for name, value in values.items())
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+        await send({"type": "http.response.body", "body": text.encode()})
 
     async def _models(self, body: dict[str, Any], send: Send) -> None:
         await self.lists_go_on.wait()
@@ -231,6 +246,8 @@ class FakeVllm:
             await _error(send, 404, f"The model `{model}` does not exist. Valid aliases: {BASE}.", param="model")
             return False
         await self.hold_answers.wait()
+        await self.generates.wait()
+        self.generated += 1
         return True
 
     async def _complete(self, body: dict[str, Any], send: Send) -> None:

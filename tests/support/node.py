@@ -12,13 +12,22 @@ def main_process(pod: dict[str, Any], container: str) -> int:
     Raises:
         AssertionError: The container does not run on this machine.
     """
+    return processes(pod, container)[0]
+
+
+def processes(pod: dict[str, Any], container: str) -> list[int]:
+    """Return the ids on this machine of a container's processes, in the order of their start.
+
+    Raises:
+        AssertionError: The container does not run on this machine.
+    """
     statuses = pod["status"].get("containerStatuses") or []
     identity = next((item.get("containerID") or "" for item in statuses if item["name"] == container), "")
     wanted = identity.rpartition("//")[2]
     assert wanted, f"container {container} of pod {pod['metadata']['name']} does not run"
     found = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cgroup") if wanted in _read(path)]
     assert found, f"no process of container {container} ({wanted[:12]}) on this machine"
-    return min(found, key=_started)
+    return sorted(found, key=_started)
 
 
 def kill(pod: dict[str, Any], container: str) -> None:

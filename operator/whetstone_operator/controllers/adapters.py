@@ -270,14 +270,13 @@ def _effective(adapters: Sequence[ResolvedAdapter], pods: Sequence[PodView]) -> 
     )
     if not states or pending is not None:
         return _not_there(condition, adapters, pods, pending)
-    effects = {state.effect for _, _, state in states if state is not None}
-    if Effect.UNKNOWN in effects:
-        message = "what was recorded is too small or of another precision to judge by"
-        return Summary(condition=condition, status="Unknown", reason=Reason.NOT_RECORDED, message=message)
-    changed = Effect.CHANGED in effects
-    message = "the output changes; nothing was recorded to compare with" if changed else "as recorded in training"
-    reason = Reason.CHANGED if changed else Reason.VERIFIED
-    return Summary(condition=condition, status="True", reason=reason, message=message)
+    for effect, reason in ((Effect.UNKNOWN, Reason.NOT_RECORDED), (Effect.CHANGED, Reason.CHANGED)):
+        unsure = next(((one, pod, state) for one, pod, state in states if state and state.effect is effect), None)
+        if unsure is not None:
+            adapter, pod, state = unsure
+            message = f"adapter {adapter.name} on pod {pod.name}: {state.message}"
+            return Summary(condition=condition, status="Unknown", reason=reason, message=message)
+    return Summary(condition=condition, status="True", reason=Reason.VERIFIED, message="as recorded in training")
 
 
 def _not_there(

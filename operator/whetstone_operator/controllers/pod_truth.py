@@ -20,6 +20,9 @@ def find_told(pods: Sequence[PodView]) -> PodProblem | None:
 
 
 def _told(pod: str, state: PodState) -> PodProblem | None:
+    if state.engine_stalled:
+        message = f"the engine of pod {pod} takes requests and generates nothing; its container is started again"
+        return PodProblem(pod=pod, container=None, reason=Reason.ENGINE_STALLED, message=message, stalled=False)
     if not state.engine_healthy or state.open:
         return None
     if state.base.status == "False":

@@ -23,7 +23,13 @@ from whetstone_operator.resources.engine import (
     engine_variables,
     extra_arguments,
 )
-from whetstone_operator.resources.lifetimes import KEEP_ALIVE_SECONDS, PROBE_PERIOD_SECONDS, Lifetimes, lifetimes
+from whetstone_operator.resources.lifetimes import (
+    EXIT_SECONDS,
+    KEEP_ALIVE_SECONDS,
+    PROBE_PERIOD_SECONDS,
+    Lifetimes,
+    lifetimes,
+)
 from whetstone_operator.resources.metadata import child_labels, child_metadata, selector_labels
 from whetstone_operator.resources.pod_template import lay_over
 from whetstone_operator.resources.pods import (
@@ -285,7 +291,14 @@ def _engine_container(server: ModelServer, settings: Settings) -> dict[str, Any]
             "timeoutSeconds": 5,
             "failureThreshold": times.startup_failures,
         },
-        "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6},
+        "livenessProbe": {
+            **health,
+            "periodSeconds": 10,
+            "timeoutSeconds": 10,
+            "failureThreshold": 6,
+            # An engine that hangs has no request to end well.
+            "terminationGracePeriodSeconds": EXIT_SECONDS,
+        },
         "readinessProbe": {**health, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
         "lifecycle": {"preStop": {"exec": {"command": leave_command("whetstone_guard", times)}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -99,7 +99,7 @@ def test_verified_on_every_replica_is_effective() -> None:
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
-        ({"loaded": True, "effect": Effect.CHANGED}, ("True", "Changed")),
+        ({"loaded": True, "effect": Effect.CHANGED}, ("Unknown", "Changed")),
         ({"loaded": True, "effect": Effect.UNKNOWN}, ("Unknown", "NotRecorded")),
         ({"loaded": True, "effect": Effect.PENDING}, ("False", "Loading")),
         ({"loaded": True, "effect": Effect.NO_EFFECT, "reason": "NoEffect", "message": "m"}, ("False", "NoEffect")),
@@ -109,6 +109,13 @@ def test_verified_on_every_replica_is_effective() -> None:
 )
 def test_one_bad_replica_decides(state: dict[str, Any], expected: tuple[str, str]) -> None:
     assert conditions(pod("p1", **GOOD), pod("p2", **state))["AdapterEffective"] == expected
+
+
+def test_adapter_that_cannot_be_judged_is_named() -> None:
+    unsure = pod("p2", loaded=True, effect=Effect.CHANGED, message="it changes by 2 nats")
+    assert (
+        summarize([ADAPTER], [pod("p1", **GOOD), unsure])[1].message == "adapter tuned on pod p2: it changes by 2 nats"
+    )
 
 
 def test_silent_sidecar_is_not_taken_for_a_good_one() -> None:

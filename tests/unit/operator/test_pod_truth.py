@@ -13,7 +13,7 @@ WRONG = BaseState(status="False", reason="Divergent", message="off by 3 nats")
 
 def pod(name: str = "p", *, ready: bool = False, failed: str = "", **fields: Any) -> PodView:
     adapter = AdapterState(name="sql", served_name="sql--aaaaaaaa", digest=digest("a"), reason=failed, message="why")
-    state = {"revision": 1, "settled": True, "engine_healthy": True, "open": False, "adapters": [adapter]}
+    state = {"revision": 1, "settled": True, "engineHealthy": True, "open": False, "adapters": [adapter]}
     return PodView(name=name, ready=ready, state=PodState.model_validate({**state, **fields}))
 
 
@@ -36,6 +36,13 @@ def test_wrong_base_is_for_the_user_to_mend_and_comes_first() -> None:
     assert problem is not None
     assert (problem.pod, problem.reason, problem.stalled) == ("b", "BaseDivergent", True)
     assert problem.message == "pod b gets no clients: off by 3 nats"
+
+
+def test_engine_that_hangs_is_named_and_needs_no_user() -> None:
+    problem = find_told([pod(engineHealthy=False, engineStalled=True, base=WRONG)])
+    assert problem is not None
+    assert (problem.reason, problem.stalled) == ("EngineStalled", False)
+    assert "pod p takes requests and generates nothing" in problem.message
 
 
 def test_required_adapter_that_failed_is_named() -> None:

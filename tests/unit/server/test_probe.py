@@ -57,6 +57,14 @@ def test_another_precision_cannot_be_judged(dtype: str | None) -> None:
     assert probe.judge_base(RECORD, measured=[0.0] * len(BASES), dtype=dtype).status == "Unknown"
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "fp8", None])
+def test_no_change_at_all_is_no_effect_in_any_precision(dtype: str | None) -> None:
+    record = record_probe(effect=0.9)
+    assert judged([0.0] * len(EFFECTS), record=record, dtype=dtype) is Effect.NO_EFFECT
+    assert judged([0.001] * len(EFFECTS), record=record, dtype=dtype) is Effect.UNKNOWN
+    assert judged([0.0] * len(EFFECTS), record=record_probe(effect=0.7), dtype=dtype) is Effect.UNKNOWN
+
+
 def test_effect_must_be_ten_times_the_noise_of_its_precision() -> None:
     for dtype, floor in probe.NOISE_FLOOR.items():
         least = probe.EFFECT_OVER_NOISE * floor

@@ -18,11 +18,13 @@ from .quiet import Quiet, mixes_prompt_logprobs, read_hold
 from .routes import Routes, parse_routes
 from .sampling import with_defaults
 from .splits import session_of
+from .stall import Stall
 from .table import route_table
 
 GUARD_PATH = "/whetstone/guard"
 DRAIN_PATH = "/whetstone/guard/drain"
 QUIET_PATH = "/whetstone/guard/quiet"
+STALL_PATH = "/whetstone/guard/stall"
 TABLE_PATH = "/whetstone/guard/routes"
 TOKEN_HEADER = b"x-whetstone-token"
 TOKEN_FILE_VARIABLE = "WHETSTONE_TOKEN_FILE"  # noqa: S105 - a variable's name
@@ -59,6 +61,7 @@ class Guard:
         self._routes = Routes()
         self._in_flight: Counter[str] = Counter()
         self._drain = Drain()
+        self._stall = Stall()
         self._quiet = Quiet(needed=not (mixes_prompt_logprobs() if mixes is None else mixes))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,6 +87,8 @@ class Guard:
                 await self._begin_drain(scope, send)
             elif scope["path"] == QUIET_PATH:
                 await self._hold(scope, receive, send)
+            elif scope["path"] == STALL_PATH:
+                await self._set_stalled(scope, receive, send)
             elif scope["path"] == TABLE_PATH:
                 await send_json(send, route_table(scope))
             else:
@@ -91,6 +96,7 @@ class Guard:
             return
         route = route_of(scope)
         if route == HEALTH:
+            self._stall.check()
             await self._app(scope, receive, send)
             return
         with self._drain.serving():
@@ -146,6 +152,13 @@ class Guard:
         if self._quiet.needed:
             self._quiet.hold(seconds)
         await send_json(send, {"needed": self._quiet.needed, "inFlight": sum(self._in_flight.values())})
+
+    async def _set_stalled(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the engine's health check fail for a while, or no longer."""
+        if scope["method"] != "POST":
+            raise Refused(405, f"{STALL_PATH} takes POST", code="method_not_allowed")
+        self._stall.hold(read_hold(await read_body(scope, receive)))
+        await send_json(send, {})
 
     async def _infer(self, scope: Scope, receive: Receive, send: Send, *, caller: Caller, policy: Policy) -> None:
         started = time.monotonic()

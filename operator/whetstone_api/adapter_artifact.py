@@ -52,6 +52,15 @@ class ProbeCase(WireModel):
     """The same under base plus adapter."""
 
 
+class TemplateCase(WireModel):
+    """The start of a training conversation as the chat template rendered it."""
+
+    messages: list[dict[str, str]]
+    """Messages up to the first answer, each with `role` and `content`."""
+    token_ids: list[int]
+    """What the model reads of them, up to where its answer begins."""
+
+
 class Probe(WireModel):
     """The recorded effect of an adapter, and how exact the record is."""
 
@@ -63,6 +72,8 @@ class Probe(WireModel):
     """Largest absolute difference per token between two measurements of the same thing."""
     cases: list[ProbeCase]
     """The conversations."""
+    templates: list[TemplateCase] = Field(default_factory=list)
+    """Conversations by which a server's chat template can be compared with the one of the training."""
 
 
 class BaseIdentity(WireModel):

@@ -102,6 +102,13 @@ class Effect(StrEnum):
         return self in (Effect.VERIFIED, Effect.CHANGED, Effect.UNKNOWN)
 
 
+class TemplateState(WireModel):
+    """Whether the engine's chat template reads conversations as an adapter was trained on: True, False or Unknown."""
+
+    status: str = "Unknown"
+    message: str = "no conversation was recorded"
+
+
 class AdapterState(WireModel):
     """One adapter version in one pod."""
 
@@ -114,6 +121,7 @@ class AdapterState(WireModel):
     reason: str = ""
     """A `Reason`; empty while nothing is wrong."""
     message: str = ""
+    template: TemplateState = TemplateState()
     load_seconds: float | None = None
     probe_seconds: float | None = None
 

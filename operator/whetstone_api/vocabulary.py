@@ -107,6 +107,9 @@ class ConditionType(StrEnum):
     served of which that cannot be said."""
     BASE_PARITY = "BaseParity"
     """Every engine computes the base model as the trainer did; Unknown while no probe of that base is at hand."""
+    TEMPLATE_PARITY = "TemplateParity"
+    """Every engine's chat template makes of conversations what it made of them in training; Unknown where no adapter
+    brings a conversation to compare."""
     VALID = "Valid"
     """The share of void trials of a benchmark is within `maximumErrorRate`."""
     GATE_PASSED = "GatePassed"
@@ -189,6 +192,8 @@ class Reason(StrEnum):
     """The adapter is loaded and the output is the base model's."""
     DIVERGENT = "Divergent"
     """The output differs from what was recorded (wrong base revision, scaling, quantization, template)."""
+    TEMPLATE_MISMATCH = "TemplateMismatch"
+    """The chat template shows an adapter other tokens than in training; it is served, and answers worse."""
     NOT_RECORDED = "NotRecorded"
     """No record to judge by, or none in the engine's precision, or the recorded effect is lost in the noise."""
     NOT_PUBLISHED = "NotPublished"

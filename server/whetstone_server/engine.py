@@ -104,6 +104,12 @@ class Engine:
         answer = await self._call("POST", "/tokenize", body={"model": model, "prompt": text})
         return [int(token) for token in answer["tokens"]]
 
+    async def render(self, model: str, messages: Sequence[dict[str, str]]) -> list[int]:
+        """Return the token ids that the engine's chat template makes of a conversation whose answer is to come."""
+        body = {"model": model, "messages": list(messages), "add_generation_prompt": True}
+        answer = await self._call("POST", "/tokenize", body=body)
+        return [int(token) for token in answer["tokens"]]
+
     async def prompt_logprobs(
         self, model: str, sequences: Sequence[list[int]], *, patience: float = HOLD_SECONDS
     ) -> list[list[float]]:

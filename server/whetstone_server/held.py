@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 from whetstone_api.adapter_artifact import PROBE_FILE, Probe
-from whetstone_api.pod_state import AdapterState, DesiredAdapter, DesiredState, Effect
+from whetstone_api.pod_state import AdapterState, DesiredAdapter, DesiredState, Effect, TemplateState
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.preflight import check_adapter
@@ -19,6 +19,7 @@ from whetstone_server import fetching, measures, probe
 from whetstone_server.base_parity import BaseCheck
 from whetstone_server.engine import Engine, EngineBusyError, EngineRefusedError, EngineUnreachableError
 from whetstone_server.settings import Settings
+from whetstone_server.template_parity import compare_templates
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class Held:
     effect: Effect = Effect.PENDING
     reason: str = ""
     message: str = ""
+    template: TemplateState = field(default_factory=TemplateState)
     load_seconds: float | None = None
     probe_seconds: float | None = None
     failed_signature: str | None = None
@@ -83,6 +85,7 @@ class Held:
             effect=self.effect,
             reason=self.reason,
             message=self.message,
+            template=self.template,
             load_seconds=self.load_seconds,
             probe_seconds=self.probe_seconds,
         )
@@ -172,6 +175,7 @@ class Loader:
             await asyncio.gather(base, return_exceptions=True)
         held.probe_seconds = round(time.monotonic() - started, 3)
         measures.PROBE_SECONDS.observe(held.probe_seconds)
+        held.template = await compare_templates(self._engine, desired.base_name, record)
         held.effect, held.reason, held.message = verdict.effect, verdict.reason, verdict.message
         held.attempts = 0
 

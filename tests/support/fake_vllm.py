@@ -7,20 +7,21 @@ a fixed function of model and tokens, so that probes can be recorded without an 
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from uvicorn.server import ServerState
-from whetstone_api.adapter_artifact import CONFIG_FILE, Probe, ProbeCase
+from whetstone_api.adapter_artifact import CONFIG_FILE, Probe, ProbeCase, TemplateCase
 from whetstone_server.guard.whetstone_guard import Guard
 from whetstone_server.guard.whetstone_guard.asgi import Receive, Scope, Send, read_body, send_json
 
 BASE = "tiny"
 TOKENS = [5, 11, 7, 2, 9, 4, 13, 8]
 ANSWER_START = 4
+TEMPLATE = "<{role}>{content}</>"
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
 
@@ -34,10 +35,29 @@ def effect_of(folder: Path) -> float:
     return float(json.loads((folder / CONFIG_FILE).read_text())["lora_alpha"]) / 100
 
 
-def record_probe(*, effect: float, fingerprint: str = "sha256:base", dtype: str = "float32", cases: int = 1) -> Probe:
+def record_probe(
+    *,
+    effect: float,
+    fingerprint: str = "sha256:base",
+    dtype: str = "float32",
+    cases: int = 1,
+    conversations: Sequence[str] = (),
+) -> Probe:
     """Return the probe that a trainer would record for an adapter of that effect."""
     recorded = [_record_case([*TOKENS, number] if number else TOKENS, effect) for number in range(cases)]
-    return Probe(base_fingerprint=fingerprint, dtype=dtype, noise=1e-5, cases=recorded)
+    chats = [[{"role": "user", "content": content}] for content in conversations]
+    templates = [TemplateCase(messages=chat, token_ids=tokens_of(render_chat(chat, TEMPLATE))) for chat in chats]
+    return Probe(base_fingerprint=fingerprint, dtype=dtype, noise=1e-5, cases=recorded, templates=templates)
+
+
+def render_chat(messages: list[dict[str, str]], template: str) -> str:
+    """Return a conversation as the fake's template puts it."""
+    return "".join(template.format(**message) for message in messages)
+
+
+def tokens_of(text: str) -> list[int]:
+    """Return the fake tokenizer's ids of a text."""
+    return [ord(letter) % 50 for letter in text]
 
 
 def _record_case(tokens: list[int], effect: float) -> ProbeCase:
@@ -99,6 +119,7 @@ class FakeVllm:
         self.generates.set()
         """Cleared, the engine hangs: it takes requests, generates nothing and calls itself healthy."""
         self.keeps_series = True
+        self.chat_template: str | None = TEMPLATE
         self.stream_chunks = 3
         self.port = 0
         self.restart()
@@ -225,7 +246,11 @@ class FakeVllm:
             await _text(send, f"Success: LoRA adapter '{name}' removed successfully.")
 
     async def _tokenize(self, body: dict[str, Any], send: Send) -> None:
-        tokens = [ord(letter) % 50 for letter in body["prompt"]]
+        if "messages" in body and self.chat_template is None:
+            await _error(send, 400, "As of transformers v4.44, default chat template is no longer allowed")
+            return
+        text = render_chat(body["messages"], self.chat_template or "") if "messages" in body else body["prompt"]
+        tokens = tokens_of(text)
         await send_json(send, {"tokens": tokens, "count": len(tokens), "max_model_len": 2048})
 
     def _shift(self, model: str) -> float:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from whetstone_api.adapter_artifact import DatasetIdentity
+from whetstone_api.adapter_artifact import DatasetIdentity, TemplateCase
 from whetstone_api.jobs import DatasetFile, TrainingConfig
 from whetstone_api.loratrainingjob import DatasetReport
 from whetstone_api.vocabulary import Reason
@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 CHUNK_ROWS = 512
 """Rows held in memory before they are written."""
 SAMPLES = 3
+TEMPLATES = 3
+TEMPLATE_TOKENS = 1024
+"""Longest start of a conversation that the probe keeps for the comparison of templates."""
 
 
 def prepare_data(config: TrainingConfig, recipe: Recipe) -> PreparedReport:
@@ -92,6 +95,15 @@ def load_tokenizer(config: TrainingConfig) -> Any:
     return tokenizer
 
 
+def template_case(row: Row, rendered: Rendered) -> TemplateCase | None:
+    """Return what the template made of a row up to its first answer; None where that is too long to keep."""
+    answer = next(index for index, message in enumerate(row.messages) if message["role"] == "assistant")
+    start, _ = rendered.spans[0]
+    if start > TEMPLATE_TOKENS:
+        return None
+    return TemplateCase(messages=row.messages[:answer], token_ids=rendered.input_ids[:start])
+
+
 class _Totals:
     """Figures over all rows."""
 
@@ -102,8 +114,12 @@ class _Totals:
         self.longest = 0
         self.tasks: set[str] = set()
         self.samples: list[Sample] = []
+        self.templates: list[TemplateCase] = []
 
     def add(self, row: Row, rendered: Rendered) -> None:
+        start = template_case(row, rendered)
+        if start is not None and len(self.templates) < TEMPLATES and start not in self.templates:
+            self.templates.append(start)
         self.rows += 1
         self.tokens += len(rendered.input_ids)
         self.loss_tokens += rendered.loss_tokens
@@ -139,6 +155,7 @@ def _write(config: TrainingConfig, recipe: Recipe, folder: Path) -> PreparedRepo
         datasets=identities,
         task_digests=sorted(totals.tasks),
         samples=totals.samples,
+        templates=totals.templates,
     )
     (folder / REPORT_FILE).write_text(report.to_json())
     return report

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from whetstone_api.adapter_artifact import DatasetIdentity
+from pydantic import Field
+from whetstone_api.adapter_artifact import DatasetIdentity, TemplateCase
 from whetstone_api.loratrainingjob import DatasetReport
 from whetstone_api.wire import WireModel
 
@@ -37,6 +38,8 @@ class PreparedReport(WireModel):
     datasets: list[DatasetIdentity]
     task_digests: list[str]
     samples: list[Sample]
+    templates: list[TemplateCase] = Field(default_factory=list)
+    """For the probe: conversations with what the template made of them."""
 
 
 def read_report(workspace: Path) -> PreparedReport:

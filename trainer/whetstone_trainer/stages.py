@@ -74,7 +74,7 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
             verify_saved(folder, config)
             probe = record_probe(
                 trained.model, choose_sequences(trained.rows), base_fingerprint=recipe.base_fingerprint
-            )
+            ).model_copy(update={"templates": prepared.templates})
             progress.phase("Publish")
             failpoint("before-publish", Path(config.workspace_path))
             adapter = publish_adapter(folder, config, recipe, prepared=prepared, probe=probe, metrics=trained.metrics)

@@ -224,8 +224,13 @@ def adapter_failures(adapters: Sequence[ResolvedAdapter], pods: Sequence[PodView
 
 
 def summarize(adapters: Sequence[ResolvedAdapter], pods: Sequence[PodView]) -> list[Summary]:
-    """Return the conditions AdaptersLoaded, AdapterEffective and BaseParity."""
-    return [_loaded(adapters, pods), _effective(adapters, pods), _base_parity(pods)]
+    """Return the conditions AdaptersLoaded, AdapterEffective, BaseParity and TemplateParity."""
+    return [
+        _loaded(adapters, pods),
+        _effective(adapters, pods),
+        _base_parity(pods),
+        _template_parity(adapters, pods),
+    ]
 
 
 def _without_pods(condition: ConditionType, adapters: Sequence[ResolvedAdapter]) -> Summary | None:
@@ -313,6 +318,26 @@ def _base_parity(pods: Sequence[PodView]) -> Summary:
             condition=condition, status="True", reason=Reason.VERIFIED, message="the base computes as in training"
         )
     message = next((state.message for state in states if state.message), "no probe of this base model is at hand")
+    return Summary(condition=condition, status="Unknown", reason=Reason.NOT_RECORDED, message=message)
+
+
+def _template_parity(adapters: Sequence[ResolvedAdapter], pods: Sequence[PodView]) -> Summary:
+    condition = ConditionType.TEMPLATE_PARITY
+    found = [
+        (adapter.name, pod.name, state.template)
+        for pod in sorted(pods, key=lambda pod: pod.name)
+        for adapter in adapters
+        if (state := state_of(pod, adapter)) is not None and state.loaded
+    ]
+    for adapter, pod, template in found:
+        if template.status == "False":
+            message = f"adapter {adapter} on pod {pod}: {template.message}; serve the template that it was trained with"
+            return Summary(condition=condition, status="False", reason=Reason.TEMPLATE_MISMATCH, message=message)
+    if found and all(template.status == "True" for *_, template in found):
+        message = "conversations are rendered as in training"
+        return Summary(condition=condition, status="True", reason=Reason.VERIFIED, message=message)
+    unsure = next((f"adapter {name} on pod {pod}: {one.message}" for name, pod, one in found if one.message), "")
+    message = unsure or "no adapter is loaded"
     return Summary(condition=condition, status="Unknown", reason=Reason.NOT_RECORDED, message=message)
 
 

@@ -7,7 +7,7 @@ import pytest
 from unit.operator.objects import NOW, digest, model_server
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.modelserver import AdapterStatus
-from whetstone_api.pod_state import AdapterState, BaseState, Effect, PodState
+from whetstone_api.pod_state import AdapterState, BaseState, Effect, PodState, TemplateState
 from whetstone_operator.controllers.adapters import (
     PodView,
     ResolvedAdapter,
@@ -93,6 +93,7 @@ def test_verified_on_every_replica_is_effective() -> None:
         "AdaptersLoaded": ("True", "AllLoaded"),
         "AdapterEffective": ("True", "Verified"),
         "BaseParity": ("Unknown", "NotRecorded"),
+        "TemplateParity": ("Unknown", "NotRecorded"),
     }
 
 
@@ -136,6 +137,16 @@ def test_wrong_base_is_told_with_its_pod() -> None:
     wrong = pod("p2", **GOOD, base=BaseState(status="False", message="off by 3 nats"))
     assert conditions(pod("p1", **GOOD), wrong)["BaseParity"] == ("False", "Divergent")
     assert summarize([ADAPTER], [pod("p1", **GOOD), wrong])[2].message == "pod p2: off by 3 nats"
+
+
+def test_template_of_one_pod_that_differs_is_told_with_adapter_and_pod() -> None:
+    same, other = TemplateState(status="True"), TemplateState(status="False", message="conversation 1 becomes 9 tokens")
+    assert conditions(pod("p1", **GOOD, template=same))["TemplateParity"] == ("True", "Verified")
+    told = summarize([ADAPTER], [pod("p1", **GOOD, template=same), pod("p2", **GOOD, template=other)])[3]
+    assert (told.status, told.reason) == ("False", "TemplateMismatch")
+    assert told.message.startswith("adapter tuned on pod p2: conversation 1 becomes 9 tokens; ")
+    unsure = [pod("p1", **GOOD, template=same), pod("p2", **GOOD)]
+    assert conditions(*unsure)["TemplateParity"] == ("Unknown", "NotRecorded")
 
 
 def test_first_effective_moment_is_kept_for_the_same_version() -> None:

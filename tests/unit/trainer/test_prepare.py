@@ -34,6 +34,18 @@ def test_report_counts_rows_tokens_and_tasks(job: Job) -> None:
     assert learned == ["a0a0a0<|im_end|>", "a1a1a1<|im_end|>", "a2a2a2<|im_end|>"]
 
 
+def test_report_keeps_starts_of_conversations_as_the_template_rendered_them(job: Job) -> None:
+    long, short = chat_row("q" * 200, "a"), chat_row("how?", "so")
+    job.write([short, short, long])
+    report = prepare_data(job.config, read_recipe(job.config))
+    tokenizer = byte_tokenizer()
+    asked = [[(one["role"], one["content"]) for one in case.messages] for case in report.templates]
+    assert asked == [[("system", "s"), ("user", "how?")], [("system", "s"), ("user", "q" * 200)]]
+    for case in report.templates:
+        rendered = tokenizer.apply_chat_template(case.messages, tokenize=False, add_generation_prompt=True)
+        assert case.token_ids == tokenizer(rendered, add_special_tokens=False)["input_ids"]
+
+
 def test_prepared_data_of_the_same_recipe_is_used_again(job: Job) -> None:
     recipe = read_recipe(job.config)
     prepare_data(job.config, recipe)

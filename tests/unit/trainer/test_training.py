@@ -61,6 +61,7 @@ def test_probe_holds_what_the_published_files_do(undisturbed: Job, model_folder:
     assert 1 <= len(probe.cases) <= 4
     base = AutoModelForCausalLM.from_pretrained(model_folder)
     model = PeftModel.from_pretrained(base, undisturbed.output).eval()
+    assert [case.messages[-1]["role"] for case in probe.templates] == ["user"] * 3
     largest = 0.0
     for case in probe.cases:
         assert len(case.token_ids) <= 200

@@ -9,9 +9,9 @@ from integration.api import Object, Refused
 from integration.engine_pods import SERVER_SPEC
 from integration.operator_process import OperatorProcess
 from integration.world import TIME, World
+from support.protocol_sidecars import ProtocolSidecar, ProtocolSidecars
 
 from whetstone_bench.figures import Figure, once
-from whetstone_bench.sidecars import ProtocolSidecar, ProtocolSidecars
 from whetstone_bench.stage import Stage, cpu_seconds, pause, resident_mebibytes
 
 KIND = "ModelServer"

@@ -1,6 +1,5 @@
 """A real API server, the real operator, and namespaces to measure in."""
 
-import json
 import time
 import uuid
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 import yaml
 from integration.api import Api
 from integration.conftest import CRDS, is_established
-from integration.operator_process import USER, OperatorProcess, account_kubeconfig, install_rights
+from integration.operator_process import USER, OperatorProcess, account_kubeconfig, install_rights, operators_entries
 from integration.world import World
 from support.waiting import eventually
 from whetstone_dev.controlplane import ControlPlane
@@ -46,7 +45,7 @@ class Stage:
 
     def requests(self) -> list[str]:
         """Return all requests of operators so far, as verb and resource, from the API server's audit log."""
-        entries = [json.loads(line) for line in self._plane.audit_log.read_text().splitlines()]
+        entries = operators_entries(self._plane)
         return [f"{entry['verb']} {entry.get('objectRef', {}).get('resource', '')}" for entry in entries]
 
     @contextmanager

@@ -68,6 +68,8 @@ class Annotation(StrEnum):
     """On the Job of a BenchmarkRun: the version that it measures (`MeasuredTarget` as JSON), fixed at its start."""
     POD_TEMPLATE = "whetstone.dev/pod-template"
     """On engine pods: digest of the `spec.podTemplate` that they were made with."""
+    APPLIED = "whetstone.dev/applied-digest"
+    """On children: a digest of all that the operator applied, by which it knows that nothing is to be changed."""
 
 
 class AliasMoveReason(StrEnum):

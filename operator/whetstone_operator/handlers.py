@@ -18,16 +18,19 @@ from whetstone_operator.kinds import (
     JOB,
     MODEL_SERVER,
     OUR_KINDS,
+    POD,
     SERVICE,
     TRAINING_JOB,
     Key,
 )
 from whetstone_operator.resources.metadata import MANAGED_BY
+from whetstone_operator.runtime.news import News
 from whetstone_operator.runtime.references import References
 
 Mark = Callable[[Key], None]
 CHILD_KINDS = (DEPLOYMENT, DISRUPTION_BUDGET, JOB, SERVICE, CONFIG_MAP)
 """Children whose changes wake their owner. Secrets are not watched: that would need the right to list them all."""
+_UNREAD_STATUS = {DISRUPTION_BUDGET.plural: None, SERVICE.plural: None, DEPLOYMENT.plural: ("conditions",)}
 _OWNERS = {
     Label.MODEL_SERVER: MODEL_SERVER,
     Label.TRAINING_JOB: TRAINING_JOB,
@@ -66,6 +69,7 @@ def build_registry(mark: Mark, references: References) -> kopf.OperatorRegistry:
         references: Which other objects a change wakes.
     """
     registry = kopf.OperatorRegistry()
+    news = News(_UNREAD_STATUS)
 
     def login(**kwargs: Any) -> Any:
         return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
@@ -76,9 +80,9 @@ def build_registry(mark: Mark, references: References) -> kopf.OperatorRegistry:
         for dependent in references.dependents(key):
             mark(dependent)
 
-    async def child_changed(body: kopf.Body, **_: Any) -> None:
+    async def child_changed(body: kopf.Body, resource: Any, event: Any, **_: Any) -> None:
         owner = owner_of(body.metadata.labels, str(body.metadata.namespace))
-        if owner is not None:
+        if owner is not None and news.is_news(resource.plural, event):
             mark(owner)
 
     kopf.on.login(registry=registry)(login)
@@ -89,6 +93,7 @@ def build_registry(mark: Mark, references: References) -> kopf.OperatorRegistry:
         selector = (group, version, kind.plural) if group else (version, kind.plural)
         labels = {str(Label.MANAGED_BY): MANAGED_BY}
         kopf.on.event(*selector, registry=registry, labels=labels)(child_changed)
+    kopf.on.event("v1", POD.plural, registry=registry, labels={str(Label.MODEL_SERVER): kopf.PRESENT})(child_changed)
     return registry
 
 
@@ -108,4 +113,6 @@ def kopf_settings() -> kopf.OperatorSettings:
         group, _, version = kind.api_version.rpartition("/")
         selector = (group, version, kind.plural) if group else (version, kind.plural)
         settings.watching.label_selectors[selector] = f"{Label.MANAGED_BY}={MANAGED_BY}"
+    # Pods of Jobs are told of by their Job.
+    settings.watching.label_selectors[("v1", POD.plural)] = str(Label.MODEL_SERVER)
     return settings

@@ -3,6 +3,7 @@
 Objects are plain dicts in wire form. Typed models of a client would silently drop fields that they do not know.
 """
 
+import asyncio
 import json
 import os
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ import aiohttp
 from kubernetes.aio import client, config
 from whetstone_api.vocabulary import FIELD_MANAGER, REPORT_AUDIENCE
 
-from whetstone_operator.kinds import EVENT, POD, TOKEN_REVIEW, Kind, kind_of
+from whetstone_operator.kinds import CLAIM, EVENT, POD, TOKEN_REVIEW, Kind, kind_of
 from whetstone_operator.metrics import KUBE_REQUESTS
+from whetstone_operator.runtime.unchanged import holds, stamp
 
 Object = dict[str, Any]
 _PAGE = 500
@@ -62,7 +64,10 @@ class Kube(Protocol):
         """Return the objects of a namespace (all of them: None) that carry the labels."""
 
     async def apply(self, obj: Object) -> Object:
-        """Apply an object on the server side, taking over conflicting fields; return what is stored."""
+        """Apply an object on the server side, taking over conflicting fields; return what is stored.
+
+        One that is stored as wanted is only read.
+        """
 
     async def apply_status(self, obj: Object) -> Object | None:
         """Apply the `status` of an object of ours; None when the object is gone or is another one by now."""
@@ -97,6 +102,7 @@ class KubeAio:
 
     def __init__(self, api: Any) -> None:
         self._api = api
+        self._shared: dict[str, asyncio.Task[Object | None]] = {}
 
     @classmethod
     async def connect(cls) -> Self:
@@ -116,8 +122,18 @@ class KubeAio:
         await self._api.close()
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        path = kind.path(namespace=namespace, name=name)
+        if kind is not CLAIM:
+            return await self._get(path)
+        # Many servers mount the same claims: who asks while a question is on its way shares the answer.
+        if path not in self._shared:
+            self._shared[path] = asyncio.create_task(self._get(path))
+            self._shared[path].add_done_callback(lambda _: self._shared.pop(path))
+        return await asyncio.shield(self._shared[path])
+
+    async def _get(self, path: str) -> Object | None:
         try:
-            return await self._json("GET", kind.path(namespace=namespace, name=name))
+            return await self._json("GET", path)
         except KubeError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
@@ -136,7 +152,11 @@ class KubeAio:
                 return items
 
     async def apply(self, obj: Object) -> Object:
-        return await self._apply(obj)
+        wanted = stamp(obj)
+        stored = await self.get(kind_of(obj), obj["metadata"]["namespace"], obj["metadata"]["name"])
+        if stored is not None and holds(stored, wanted):
+            return stored
+        return await self._apply(wanted)
 
     async def apply_status(self, obj: Object) -> Object | None:
         try:

@@ -89,9 +89,15 @@ class Api:
     def watch(self, kind: str, *, namespace: str, name: str = "") -> Iterator[Object]:
         """Yield the objects of a kind, or one of them, as they are and at every change; ends when nobody asks more."""
         query = {"watch": "true", **({"fieldSelector": f"metadata.name={name}"} if name else {})}
-        with self._client.stream("GET", self._path(kind, namespace), params=query, timeout=600) as answer:
-            for line in answer.iter_lines():
-                yield json.loads(line)["object"]
+        while True:
+            with self._client.stream("GET", self._path(kind, namespace), params=query, timeout=600) as answer:
+                if answer.is_success:
+                    yield from (json.loads(line)["object"] for line in answer.iter_lines())
+                    return
+                message = answer.read().decode()
+                # The cache of a kind that was defined just now is still being filled.
+                if answer.status_code != httpx.codes.TOO_MANY_REQUESTS:
+                    raise Refused(answer.status_code, message)
 
     def delete(self, kind: str, name: str, *, namespace: str, propagation: str = "Background") -> None:
         """Delete an object and what it owns: in the background, or first (`Foreground`)."""

@@ -1,6 +1,5 @@
 """A real API server with etcd and the controller manager, and no node: what a kubelet would do, tests do."""
 
-import json
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from integration.api import Api
-from integration.operator_process import USER, OperatorProcess, account_kubeconfig, install_rights
+from integration.operator_process import USER, OperatorProcess, account_kubeconfig, install_rights, operators_entries
 from integration.world import World
 from support.waiting import eventually
 from whetstone_dev.controlplane import ControlPlane
@@ -82,8 +81,7 @@ def operators_requests(control_plane: ControlPlane) -> Callable[[], list[str]]:
     """What the operator has asked the API server for, as verb and address, in the API server's own list."""
 
     def requests() -> list[str]:
-        entries = [json.loads(line) for line in control_plane.audit_log.read_text().splitlines()]
-        return [f"{entry['verb']} {entry['requestURI']}" for entry in entries]
+        return [f"{entry['verb']} {entry['requestURI']}" for entry in operators_entries(control_plane)]
 
     return requests
 

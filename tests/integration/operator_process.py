@@ -1,5 +1,6 @@
 """The operator as its own process, with the rights that the chart gives it and no more."""
 
+import json
 import os
 import re
 import signal
@@ -35,6 +36,12 @@ def install_rights(plane: ControlPlane, api: Api) -> None:
     chosen = [one for one in yaml.safe_load_all(rendered) if one and one["kind"] in _RIGHTS]
     command = [plane.kubectl, "--kubeconfig", plane.kubeconfig, "apply", "-f", "-"]
     run(command, feed=yaml.safe_dump_all(chosen))
+
+
+def operators_entries(plane: ControlPlane) -> list[Any]:
+    """Return the entries of the API server's audit log; it may be in the middle of writing the next one."""
+    whole, _, _ = plane.audit_log.read_text().rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def account_kubeconfig(plane: ControlPlane, api: Api, folder: Path) -> Path:

@@ -225,7 +225,7 @@ def test_restart_of_the_operator_changes_nothing(world: World, operator: Operato
     before = versions()
     operator.start()
     eventually(
-        lambda: operator.metric("whetstone_reconcile_total", controller="modelservers", result="ok") > 1,
+        lambda: operator.metric("whetstone_reconcile_total", controller="modelservers", result="ok") >= 1,
         what="the server is looked at again",
     )
     assert versions() == before
@@ -310,7 +310,7 @@ def test_status_is_silent_at_rest(world: World, operator: OperatorProcess) -> No
         note = {"metadata": {"annotations": {"example.com/touched": TIME + str(number)}}}
         version = world.api.merge(KIND, "server", note, namespace=world.namespace)["metadata"]["resourceVersion"]
         eventually(
-            lambda before=before: operator.metric("whetstone_reconcile_total", controller="modelservers") > before + 1,
-            what="two reconciles",
+            lambda before=before: operator.metric("whetstone_reconcile_total", controller="modelservers") > before,
+            what="a reconcile",
         )
         assert number == 0 or world.get(KIND, "server")["metadata"]["resourceVersion"] == version

@@ -21,6 +21,7 @@ from whetstone_operator.controllers.alias_routes import AliasRoutes, moved_statu
 from whetstone_operator.controllers.aliases import Move, Version, decide_fixed, decide_promotion, gather_evidence
 from whetstone_operator.controllers.engine_deployment import apply_deployment
 from whetstone_operator.controllers.merged_model import resolve_merged_model
+from whetstone_operator.controllers.pod_polls import next_look
 from whetstone_operator.controllers.selected_adapters import select_adapters
 from whetstone_operator.controllers.serving import forget_metrics, report_metrics, settle_readiness
 from whetstone_operator.controllers.source_pins import Pin, Pins, pin_model
@@ -37,8 +38,6 @@ from whetstone_operator.runtime.reconcile import Context, Work, load, run_steps
 from whetstone_operator.runtime.references import ANY
 
 CLAIM_POLL_SECONDS = 5.0
-PODS_POLL_SECONDS = 5.0
-"""While a pod is not settled it is asked again after this pause, should its sidecar's report of a change get lost."""
 TOKEN_BYTES = 32
 
 
@@ -188,8 +187,9 @@ class ServerReconcile:
 
     async def judge_readiness(self, work: Work[ModelServer]) -> None:
         """Settle the server's own state last, when everything else is told."""
-        if not self._pods_settled():
-            work.look_again(PODS_POLL_SECONDS)
+        revision = self.desired.revision if self.desired else 0
+        if (pause := next_look(self.pods, self.views, revision=revision, now=work.now)) is not None:
+            work.look_again(pause)
         require_access(self.access_problem)
         if self.refusal is not None:
             raise self.refusal
@@ -283,12 +283,6 @@ class ServerReconcile:
         work.depends_on(BENCHMARK_RUN.plural, ANY)
         objects = await self._kube.list(BENCHMARK_RUN, work.namespace)
         return [BenchmarkRun.model_validate({"status": {}, **obj}) for obj in objects]
-
-    def _pods_settled(self) -> bool:
-        revision = self.desired.revision if self.desired else 0
-        return all(
-            view.state is not None and view.state.settled and view.state.revision >= revision for view in self.views
-        )
 
 
 async def reconcile(context: Context, key: Key) -> Result:

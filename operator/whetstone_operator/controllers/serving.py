@@ -17,9 +17,8 @@ from whetstone_operator.runtime.clock import from_rfc3339
 from whetstone_operator.runtime.outcome import Paused, Stalled, Waiting
 from whetstone_operator.runtime.reconcile import Work
 
-POLL_SECONDS = 5.0
-"""Pods are not watched, and the Deployment says nothing of why a pod does not start."""
-STALLED_POLL_SECONDS = 30.0
+POLL_SECONDS = 30.0
+"""The watches of pods and Deployments tell what happens; this is for what a watch has lost."""
 LOG_LINES = 8
 _LOG_LIMIT = 1500
 
@@ -88,7 +87,7 @@ async def _raise_problem(work: Work[ModelServer], problem: PodProblem) -> None:
         if logs.strip():
             message += f"; its last words: {logs.strip()[-_LOG_LIMIT:]}"
     if problem.stalled:
-        work.look_again(STALLED_POLL_SECONDS)
+        work.look_again(POLL_SECONDS)
         raise Stalled(problem.reason, message)
     raise Waiting(problem.reason, message, POLL_SECONDS)
 
@@ -98,8 +97,11 @@ def _check_startup(work: Work[ModelServer], pods: Sequence[Mapping[str, Any]]) -
     limit = work.resource.spec.startup.timeout_seconds
     if since is None or any(is_ready(pod) for pod in pods) or work.status.get("readyReplicas"):
         return
-    if (work.now - since).total_seconds() > limit and not _once_ready(work):
-        work.look_again(STALLED_POLL_SECONDS)
+    left = limit - (work.now - since).total_seconds()
+    if left >= 0:
+        work.look_again(left + 1)
+    elif not _once_ready(work):
+        work.look_again(POLL_SECONDS)
         message = f"no replica became ready within {limit} s; raise spec.startup.timeoutSeconds or see the pod's log"
         raise Stalled(Reason.STARTUP_TIMEOUT, message)
 

@@ -1,4 +1,4 @@
-"""Sidecars that only speak the protocol: for measuring the operator with more pods than a machine can run."""
+"""Sidecars that only speak the protocol: for an operator with more pods than a machine can run."""
 
 import asyncio
 import itertools

@@ -1,0 +1,68 @@
+"""What many servers cost the API server once nothing happens any more."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from integration.operator_process import OperatorProcess
+from integration.world import TIME, World
+from support.protocol_sidecars import ProtocolSidecars
+from support.waiting import eventually
+
+KIND = "ModelServer"
+SERVERS = [f"server-{number}" for number in range(20)]
+ENGINE = {"resources": {"limits": {"cpu": "2000m", "memory": "2048Mi"}}}
+
+
+@pytest.fixture
+def fleet(world: World, operator: OperatorProcess) -> Iterator[World]:
+    """Servers that are all Ready, each with a pod whose sidecar answers."""
+    world.claims()
+    with ProtocolSidecars(len(SERVERS)) as sidecars, ThreadPoolExecutor(8) as pool:
+
+        def serve(name: str, address: str) -> None:
+            world.serve(name, **ENGINE)
+            [pod] = eventually(lambda: world.engine_pods(name), what=f"the pod of {name}")
+            ready = {"type": "Ready", "status": "True", "lastTransitionTime": TIME}
+            place = {"podIP": address, "podIPs": [{"ip": address}]}
+            world.set_pod_status(pod, {"phase": "Running", "startTime": TIME, "conditions": [ready], **place})
+            world.wait_reason(KIND, name, "Serving")
+
+        list(pool.map(serve, SERVERS, [sidecar.address for sidecar in sidecars.pods]))
+        yield world
+
+
+def test_what_kubernetes_writes_at_rest_is_not_answered_with_requests(
+    fleet: World, operators_requests: Callable[[], list[str]]
+) -> None:
+    """The last server is changed for real: once it is reconciled, what came before it has been heard too."""
+    *quiet, last = SERVERS
+    round_number = 0
+
+    def nothing_but_reads_of_the_last() -> bool:
+        nonlocal round_number
+        round_number += 1
+        before = len(operators_requests())
+        for name in quiet:
+            told = {"currentHealthy": round_number, "desiredHealthy": 1, "disruptionsAllowed": 1, "expectedPods": 1}
+            fleet.api.merge(
+                "PodDisruptionBudget", f"{name}-engine", {"status": told}, namespace=fleet.namespace, status=True
+            )
+        note = {"metadata": {"annotations": {"example.com/round": str(round_number)}}}
+        fleet.api.merge("PodDisruptionBudget", f"{last}-engine", note, namespace=fleet.namespace)
+        fleet.api.merge(KIND, last, note, namespace=fleet.namespace)
+        eventually(
+            lambda: [one for one in operators_requests()[before:] if f"/deployments/{last}-engine" in one],
+            what="a reconcile of the last server",
+        )
+        asked = operators_requests()[before:]
+        unwanted = [one for one in asked if not _is_read_of(one, last)]
+        assert not unwanted, f"{len(unwanted)} of {len(asked)} requests: {unwanted[:20]}"
+        return True
+
+    eventually(nothing_but_reads_of_the_last, what="rest")
+
+
+def _is_read_of(request: str, server: str) -> bool:
+    verb = request.split()[0]
+    return verb in ("get", "list") and (server in request or "/persistentvolumeclaims/" in request)

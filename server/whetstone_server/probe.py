@@ -14,14 +14,14 @@ from whetstone_api.adapter_artifact import Probe
 from whetstone_api.pod_state import BaseState, Effect
 from whetstone_api.vocabulary import Reason
 
-NOISE_FLOOR = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 8e-2}
+NOISE_FLOOR = {"float32": 5e-4, "float16": 2e-2, "bfloat16": 0.1}
 """Least noise assumed per token, in nats. Trainer and engine use different kernels, and an engine under load batches
-differently: two equal measurements differed by up to 0.078 in bfloat16 (H100, 64 streams)."""
+differently. `bench/probe_noise.py` measures it, docs/verified-effect.md holds what it found."""
 EFFECT_OVER_NOISE = 10.0
 """A recorded effect below this many times the noise cannot be told from none."""
 TOLERANCE_OVER_NOISE = 4.0
-"""Absolute part of the tolerance: each of the four measurements that enter a comparison brings the noise once."""
-RELATIVE_TOLERANCE = 0.1
+"""Absolute part of a token's tolerance: each of the four measurements that enter a comparison brings the noise once."""
+RELATIVE_TOLERANCE = {"float32": 2e-3, "float16": 2e-2, "bfloat16": 0.1}
 """Relative part of the tolerance: rounding grows with the size of an effect."""
 FOREIGN_TEXT = (
     "Question: How do I list all files in the current folder, with their sizes?\n"
@@ -76,6 +76,11 @@ def recorded_effects(probe: Probe) -> list[float]:
     ]
 
 
+def rms(values: Sequence[float]) -> float:
+    """Return the root of the mean square."""
+    return math.sqrt(sum(value * value for value in values) / len(values)) if values else 0.0
+
+
 def judge_effect(probe: Probe, *, measured: Sequence[float], dtype: str | None) -> Verdict:
     """Judge an adapter that brings a probe.
 
@@ -109,9 +114,17 @@ def judge_effect(probe: Probe, *, measured: Sequence[float], dtype: str | None) 
             effect=Effect.NO_EFFECT,
             message=f"the output is the base model's: it changes by {found:.3g} nats, recorded were {size:.3g}",
         )
-    worst, expected = _worst(measured, recorded)
-    figures = f"{len(recorded)} tokens, largest deviation {abs(worst - expected):.3g} nats of {expected:.3g} recorded"
-    if abs(worst - expected) > _tolerance(expected, noise):
+    relative = _relative(probe.dtype)
+    worst, expected = _worst(measured, recorded, relative=relative)
+    rest = rms([one - other for one, other in zip(measured, recorded, strict=True)])
+    figures = (
+        f"{len(recorded)} tokens, mean deviation {rest:.2g} nats of {rms(recorded):.3g},"
+        f" at the worst {abs(worst - expected):.2g} of {abs(expected):.3g}"
+    )
+    outside = abs(worst - expected) > TOLERANCE_OVER_NOISE * noise + relative * abs(expected)
+    # Of one token the mean is no more exact than the token; of many, noise averages out and a wrong scaling does not.
+    mean_over_noise = 1 + (TOLERANCE_OVER_NOISE - 1) / math.sqrt(len(recorded))
+    if outside or rest > mean_over_noise * noise + relative * rms(recorded):
         return Verdict(effect=Effect.DIVERGENT, message=f"the output is not the one recorded at training: {figures}")
     return Verdict(effect=Effect.VERIFIED, message=figures)
 
@@ -168,9 +181,10 @@ def judge_base(probe: Probe, *, measured: Sequence[float], dtype: str | None) ->
         return BaseState(message=f"the probe at hand was recorded in {probe.dtype}, not in the engine's precision")
     noise = _noise(probe)
     recorded = [value for case in probe.cases for value in case.base_logprobs]
-    worst = _worst(measured, recorded)
+    relative = _relative(probe.dtype)
+    worst = _worst(measured, recorded, relative=relative)
     figures = f"{worst[0]:.3g} measured, {worst[1]:.3g} recorded at the worst of {len(recorded)} tokens"
-    if abs(worst[0] - worst[1]) > _tolerance(worst[1], noise):
+    if abs(worst[0] - worst[1]) > TOLERANCE_OVER_NOISE * noise + relative * abs(worst[1]):
         return _wrong_base(f"the engine computes another base model than the trainer: {figures}")
     return BaseState(status="True", reason=Reason.VERIFIED, message=figures)
 
@@ -184,13 +198,13 @@ def _floor(dtype: str | None) -> float:
     return NOISE_FLOOR.get(dtype or "", max(NOISE_FLOOR.values()))
 
 
-def _worst(measured: Sequence[float], recorded: Sequence[float]) -> tuple[float, float]:
+def _relative(dtype: str) -> float:
+    return RELATIVE_TOLERANCE.get(dtype, max(RELATIVE_TOLERANCE.values()))
+
+
+def _worst(measured: Sequence[float], recorded: Sequence[float], *, relative: float) -> tuple[float, float]:
     """Return the pair that is furthest apart, beyond what its size allows."""
     return max(
         zip(measured, recorded, strict=True),
-        key=lambda pair: abs(pair[0] - pair[1]) - RELATIVE_TOLERANCE * abs(pair[1]),
+        key=lambda pair: abs(pair[0] - pair[1]) - relative * abs(pair[1]),
     )
-
-
-def _tolerance(expected: float, noise: float) -> float:
-    return TOLERANCE_OVER_NOISE * noise + RELATIVE_TOLERANCE * abs(expected)

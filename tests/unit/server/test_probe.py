@@ -15,7 +15,7 @@ from whetstone_server.held import read_probe
 RECORD = record_probe(effect=0.5)
 EFFECTS = probe.recorded_effects(RECORD)
 BASES = RECORD.cases[0].base_logprobs
-TOLERANCE = probe.TOLERANCE_OVER_NOISE * probe.NOISE_FLOOR["float32"] + probe.RELATIVE_TOLERANCE * 0.5
+TOLERANCE = probe.TOLERANCE_OVER_NOISE * probe.NOISE_FLOOR["float32"] + probe.RELATIVE_TOLERANCE["float32"] * 0.5
 
 
 def judged(measured: list[float], *, record: Probe = RECORD, dtype: str | None = "float32") -> Effect:
@@ -31,6 +31,27 @@ def test_one_token_outside_the_tolerance_is_divergent(sign: int) -> None:
     inside, outside = ([*EFFECTS[:-1], EFFECTS[-1] + sign * TOLERANCE * share] for share in (0.99, 1.01))
     assert judged(inside) is Effect.VERIFIED
     assert judged(outside) is Effect.DIVERGENT
+
+
+@pytest.mark.parametrize(
+    ("dtype", "passes", "caught"), [("float32", 0.002, 0.005), ("float16", 0.02, 0.1), ("bfloat16", 0.05, 0.25)]
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_scaling_is_caught_from_a_little_above_the_noise_on(
+    dtype: str, passes: float, caught: float, sign: int
+) -> None:
+    record = record_probe(effect=2.0, dtype=dtype)
+    recorded = probe.recorded_effects(record)
+    verdicts = [
+        judged([value * (1 + sign * by) for value in recorded], record=record, dtype=dtype) for by in (passes, caught)
+    ]
+    assert verdicts == [Effect.VERIFIED, Effect.DIVERGENT]
+
+
+def test_deviation_of_all_tokens_is_caught_where_each_alone_would_pass() -> None:
+    shift = 0.9 * TOLERANCE
+    assert judged([*EFFECTS[:-1], EFFECTS[-1] + shift]) is Effect.VERIFIED
+    assert judged([value + shift for value in EFFECTS]) is Effect.DIVERGENT
 
 
 def test_effect_in_the_wrong_direction_is_divergent() -> None:
@@ -59,7 +80,7 @@ def test_another_precision_cannot_be_judged(dtype: str | None) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "fp8", None])
 def test_no_change_at_all_is_no_effect_in_any_precision(dtype: str | None) -> None:
-    record = record_probe(effect=0.9)
+    record = record_probe(effect=1.1)
     assert judged([0.0] * len(EFFECTS), record=record, dtype=dtype) is Effect.NO_EFFECT
     assert judged([0.001] * len(EFFECTS), record=record, dtype=dtype) is Effect.UNKNOWN
     assert judged([0.0] * len(EFFECTS), record=record_probe(effect=0.7), dtype=dtype) is Effect.UNKNOWN
@@ -75,7 +96,7 @@ def test_effect_must_be_ten_times_the_noise_of_its_precision() -> None:
 
 def test_noise_that_was_recorded_widens_the_tolerance() -> None:
     noisy = RECORD.model_copy(update={"noise": 0.04})
-    measured = [value + 0.2 for value in EFFECTS]
+    measured = [*EFFECTS[:-1], EFFECTS[-1] + 0.1]
     assert judged(measured, record=noisy) is Effect.VERIFIED
     assert judged(measured) is Effect.DIVERGENT
 

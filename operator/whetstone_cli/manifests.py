@@ -157,7 +157,22 @@ def _duplicates(value: Any, schema: Node, path: str) -> Iterator[str]:
 
 def _broken_rules(value: Any, schema: Node, path: str) -> Iterator[str]:
     for rule in schema.get("x-kubernetes-validations", ()):
-        if "oldSelf" not in rule["rule"] and not cel.evaluate(rule["rule"], {"self": value}):
+        if "oldSelf" not in rule["rule"] and not cel.evaluate(rule["rule"], _context(value)):
             yield f"{path}: {rule['message']}" if path else rule["message"]
     for child, node, below in _children(value, schema, path):
         yield from _broken_rules(child, node, below)
+
+
+def _context(value: Any) -> cel.Context:
+    """Return what a rule sees: `self`, and those of Kubernetes' own functions that our rules use."""
+    context = cel.Context()
+    context.add_variable("self", value)
+    context.add_function("find", _find)
+    context.add_function("replace", str.replace)
+    return context
+
+
+def _find(text: str, pattern: str) -> str:
+    """Return the first part of a text that matches a pattern; empty where none does."""
+    found = re.search(pattern, text)
+    return found[0] if found else ""

@@ -1,15 +1,29 @@
-"""The page of a kind names all of its fields, and its example is valid."""
+"""The page of a kind names all of its fields, its examples are valid, and each reason of a server has its remedy."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from whetstone_api import vocabulary
+from whetstone_api.conditions_page import members_of
 from whetstone_api.crdgen import KINDS, resource_schema
-from whetstone_api.vocabulary import ConditionType
+from whetstone_api.modelserver import ModelServer
+from whetstone_api.vocabulary import ConditionType, Reason
 from whetstone_cli.manifests import check_text
 
 DOCS = Path(__file__).parents[3] / "docs"
+OF_JOBS = {
+    Reason.SUCCEEDED,
+    Reason.ADOPTED,
+    Reason.SUSPENDED,
+    Reason.CONFIG_MAP_NOT_FOUND,
+    Reason.DEADLINE_EXCEEDED,
+    Reason.ATTEMPTS_EXHAUSTED,
+}
+"""Reasons of all kinds that no server gives."""
 SHARED = {"conditions", "observedGeneration"}
 """Status fields of every kind, explained in conditions.md."""
 
@@ -49,3 +63,49 @@ def test_only_conditions_of_the_vocabulary_are_explained(kind: Any) -> None:
     words = {word for cell in cells for word in re.findall(r"`(\w+)`", cell)}
     assert words <= {member.value for member in ConditionType}
     assert words
+
+
+def blocks(text: str) -> Iterator[Any]:
+    """Yield the indented code of a page that is YAML, parsed."""
+    for block in re.findall(r"(?:^(?:    .*)?\n)+", text, re.MULTILINE):
+        try:
+            yield yaml.safe_load(re.sub(r"^    ", "", block, flags=re.MULTILINE))
+        except yaml.YAMLError:
+            continue
+
+
+def paths(node: dict[str, Any], value: Any = None, *, given: bool = False, path: str = "") -> set[str]:
+    """Return the paths of all fields below a node, or of those that a value gives."""
+    if given and isinstance(value, list):
+        return {found for item in value for found in paths(node.get("items", {}), item, given=True, path=path)}
+    found: set[str] = set()
+    for name, child in node.get("properties", {}).items():
+        if given and not (isinstance(value, dict) and name in value):
+            continue
+        below = value[name] if given else None
+        where = f"{path}.{name}"
+        found |= {where} | paths(child, below, given=given, path=where)
+        if not given:
+            found |= paths(child.get("items", {}), path=where)
+    return found
+
+
+def test_examples_of_a_server_show_every_field_and_are_valid() -> None:
+    schema = resource_schema(ModelServer)["properties"]["spec"]
+    shown: set[str] = set()
+    for block in blocks(page(ModelServer)):
+        whole = isinstance(block, dict) and block.get("kind") == "ModelServer"
+        if whole:
+            report = check_text(yaml.safe_dump(block))
+            assert (report.valid, report.problems) == (1, [])
+        shown |= paths(schema, block["spec"] if whole else block, given=True)
+    assert paths(schema) - shown == set()
+
+
+def test_every_reason_of_a_server_has_its_remedy_on_the_page() -> None:
+    members = members_of(Reason, source=Path(vocabulary.__file__).read_text())
+    reasons = {member.value for member in members if member.group in ("All kinds", "ModelServer")} - OF_JOBS
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+) \|$", page(ModelServer).split("## Reasons\n")[1], re.MULTILINE)
+    assert {reason for reason, _, _ in rows} == reasons
+    types = {member.value for member in ConditionType} | {"Event"}
+    assert {where for _, on, _ in rows for where in re.findall(r"\w+", on)} <= types

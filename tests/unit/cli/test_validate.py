@@ -56,6 +56,19 @@ def test_a_wrong_object_is_told_field_and_fix(changed: dict[str, Any], words: st
     assert any(problem.startswith(words) for problem in check_object(changed)), check_object(changed)
 
 
+def server(**engine: Any) -> dict[str, Any]:
+    model = {"source": {"uri": "pvc://models/base"}, "servedName": "base"}
+    spec = {"model": model, "engine": engine}
+    return {"apiVersion": "whetstone.dev/v1alpha1", "kind": "ModelServer", "metadata": {"name": "s"}, "spec": spec}
+
+
+def test_arguments_of_the_engine_are_judged_as_the_api_server_judges_them() -> None:
+    assert check_object(server(extraArgs=["--max-num-seqs=8", "-O3"])) == []
+    for argument in ("--served_model_name=x", "--middlew=y", "--no-enable-lora"):
+        [problem] = check_object(server(extraArgs=[argument]))
+        assert problem.startswith("spec.engine: extraArgs must not set"), argument
+
+
 def test_a_number_without_quotes_is_refused_as_the_api_server_refuses_it() -> None:
     text = yaml.safe_dump(JOB) + "  hyperparameters: {learningRate: 2e-4}\n"
     assert "spec.hyperparameters.learningRate: Input should be a valid string" in check_text(text).problems[0]

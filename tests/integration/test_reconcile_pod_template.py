@@ -116,38 +116,46 @@ def test_a_changed_pod_template_is_a_rollout_with_its_cause(world: World, operat
     eventually(lambda: {"disk": "large"} in [pod["spec"]["nodeSelector"] for pod in world.engine_pods()], what="it")
 
 
-@pytest.mark.parametrize(
-    ("overlay", "reason", "words"),
-    [
-        (
-            {"spec": {"terminationGracePeriodSeconds": 1}},
-            "InvalidSpec",
-            "spec.podTemplate.spec.terminationGracePeriodSeconds: must not be set: it follows from spec.drain.seconds",
-        ),
-        (
-            {"metadata": {"labels": {"whetstone.dev/model-server": "other"}}},
-            "InvalidSpec",
-            "spec.podTemplate.metadata.labels[whetstone.dev/model-server]: is set by Whetstone",
-        ),
-        ({"spec": {"affinity": {"nodeAffinty": {}}}}, "ApplyRefused", 'unknown field "spec.affinity.nodeAffinty"'),
-        (
-            {"spec": {"tolerations": [{"key": "a", "operator": "Maybe"}]}},
-            "ApplyRefused",
-            "spec.tolerations[0].operator",
-        ),
-    ],
+REFUSED = (
+    (
+        {"spec": {"terminationGracePeriodSeconds": 1}},
+        "InvalidSpec",
+        "spec.podTemplate.spec.terminationGracePeriodSeconds: must not be set: it follows from spec.drain.seconds",
+    ),
+    ({"spec": {"affinity": {"nodeAffinty": {}}}}, "ApplyRefused", 'unknown field "spec.affinity.nodeAffinty"'),
+    (
+        {"metadata": {"labels": {"whetstone.dev/model-server": "other"}}},
+        "InvalidSpec",
+        "spec.podTemplate.metadata.labels[whetstone.dev/model-server]: is set by Whetstone",
+    ),
+    (
+        {"spec": {"tolerations": [{"key": "a", "operator": "Maybe"}]}},
+        "ApplyRefused",
+        "spec.tolerations[0].operator",
+    ),
 )
+"""Overlays that cannot work, each with the reason and a part of the message."""
+
+
 def test_a_pod_template_that_cannot_work_stalls_and_leaves_the_pods_alone(
-    world: World, operator: OperatorProcess, overlay: Any, reason: str, words: str
+    world: World, operator: OperatorProcess
 ) -> None:
     world.claims()
     world.serve()
     world.start_engines()
     before = world.get("Deployment", "server-engine")["metadata"]
-    put(world, overlay)
-    stalled = world.wait_reason(KIND, "server", reason, condition="Stalled")
-    assert stalled["message"].startswith("spec.podTemplate")
-    assert words in stalled["message"]
+
+    def told(words: str) -> bool:
+        stalled = world.condition(KIND, "server", "Stalled")
+        assert stalled is not None, world.condition(KIND, "server", "Ready")
+        assert stalled["message"].startswith("spec.podTemplate")
+        assert words in stalled["message"], stalled["message"]
+        return True
+
+    for overlay, reason, words in REFUSED:
+        put(world, overlay)
+        eventually(lambda words=words: told(words), what=f"{reason} is told")
+        assert (world.condition(KIND, "server", "Stalled") or {})["reason"] == reason
     assert world.get("Deployment", "server-engine")["metadata"]["generation"] == before["generation"]
     put(world, {"spec": {"nodeSelector": {"disk": "fast"}}})
     world.wait_reason(KIND, "server", "Progressing")
@@ -166,6 +174,23 @@ def test_a_class_that_does_not_exist_is_waited_for(world: World, operator: Opera
         world.wait_reason(KIND, "server", "EngineStarting")
     finally:
         world.api.raw("DELETE", f"{path}/urgent")
+
+
+def test_pods_that_a_quota_refuses_are_told(world: World, operator: OperatorProcess) -> None:
+    hard = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}}
+    path = f"/api/v1/namespaces/{world.namespace}/resourcequotas"
+    world.api.raw("POST", path, hard)
+    eventually(lambda: world.api.raw("GET", f"{path}/q").get("status", {}).get("hard"), what="the quota counts")
+    world.claims()
+    world.serve(replicas=2)
+    refused = world.wait_reason(KIND, "server", "ApplyRefused")
+    assert refused["message"] == (
+        "the API server refuses engine pods: pods is forbidden: exceeded quota: q, requested: pods=1, used: pods=1,"
+        " limited: pods=1"
+    )
+    world.api.raw("DELETE", f"{path}/q")
+    eventually(lambda: len(world.engine_pods()) == 2, what="the second pod")
+    world.wait_reason(KIND, "server", "EngineStarting")
 
 
 def test_a_refused_pod_template_is_silent_at_rest(world: World, operator: OperatorProcess) -> None:

@@ -1,5 +1,6 @@
 """The Deployment of a ModelServer's engine pods: applied only when its pods can be made."""
 
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -16,6 +17,7 @@ from whetstone_operator.runtime.reconcile import Work
 
 FORBIDDEN_POLL_SECONDS = 10.0
 """A priority class or a runtime class may come later."""
+_POD_NAME = re.compile(r' "[^"]*-engine-[^"]*"')
 _NO_VERDICT = ("exceeded quota", 'cannot create resource "pods"')
 """In refusals that say nothing of a pod: it would take the place of another, or we may not ask."""
 
@@ -46,7 +48,26 @@ async def apply_deployment(work: Work[ModelServer], server: ModelServer) -> tupl
         refusal = await _judge(work, wanted)
         if refusal is not None:
             return _kept(stored, refusal)
-    return await kube.apply(wanted), None
+    applied = await kube.apply(wanted)
+    status = applied.get("status") or {}
+    if int(status.get("updatedReplicas", 0)) < int(applied["spec"].get("replicas", 1)):
+        # A change of a Deployment's conditions alone wakes nobody.
+        work.look_again(FORBIDDEN_POLL_SECONDS)
+        return applied, refused_pods(applied)
+    return applied, None
+
+
+def refused_pods(deployment: Object) -> Interrupt | None:
+    """Return why a Deployment cannot make its pods: a quota or a policy of the namespace forbids it."""
+    status = deployment.get("status") or {}
+    current = status.get("observedGeneration") == deployment["metadata"].get("generation")
+    conditions = {one["type"]: one for one in status.get("conditions") or []}
+    failure = conditions.get("ReplicaFailure", {})
+    if not current or failure.get("status") != "True":
+        return None
+    # Each try has another name, and would give the status another text.
+    words = _POD_NAME.sub("", str(failure.get("message", "")))
+    return Waiting(Reason.APPLY_REFUSED, f"the API server refuses engine pods: {words}", FORBIDDEN_POLL_SECONDS)
 
 
 def _kept(stored: Object | None, refusal: Interrupt) -> tuple[Object, Interrupt]:

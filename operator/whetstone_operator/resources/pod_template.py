@@ -29,12 +29,9 @@ POD_FIELDS = frozenset(
 SECURITY_FIELDS = frozenset({"fsGroup", "fsGroupChangePolicy", "supplementalGroups", "seLinuxOptions"})
 """Fields of a pod's security context that may be given."""
 VOLUME_SOURCES = frozenset(
-    {
-        *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image"),
-        *("persistentVolumeClaim", "projected", "secret"),
-    }
+    {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
 )
-"""What an added volume may be: no path of the node."""
+"""What an added volume may be: no path of the node, and no image, which an API server without them drops silently."""
 OUR_CONTAINER_FIELDS: Mapping[str, frozenset[str]] = {
     "engine": frozenset({"name", "env", "resources", "volumeMounts"}),
     "fetch-model": frozenset({"name", "env", "resources"}),

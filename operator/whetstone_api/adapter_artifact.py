@@ -8,6 +8,8 @@
 The folder appears at its place by one rename, so a place holds either nothing or a whole artifact.
 """
 
+from typing import Any
+
 from pydantic import Field
 
 from whetstone_api.wire import WireModel
@@ -55,8 +57,10 @@ class ProbeCase(WireModel):
 class TemplateCase(WireModel):
     """The start of a training conversation as the chat template rendered it."""
 
-    messages: list[dict[str, str]]
-    """Messages up to the first answer, each with `role` and `content`."""
+    messages: list[dict[str, Any]]
+    """Messages up to the first learned answer, as chat templates take them."""
+    tools: list[dict[str, Any]] | None = None
+    """Functions that the conversation offers the model."""
     token_ids: list[int]
     """What the model reads of them, up to where its answer begins."""
 

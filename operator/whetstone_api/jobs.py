@@ -6,7 +6,7 @@ All places are paths inside the container; the operator has resolved references 
 from pydantic import Field
 
 from whetstone_api.benchmarkrun import AgentSpec, HarborSuite, SamplingSpec
-from whetstone_api.loratrainingjob import CheckpointSpec, Hyperparameters, LoraSpec
+from whetstone_api.loratrainingjob import CheckpointSpec, Hyperparameters, LoraSpec, LossSpec
 from whetstone_api.wire import WireModel
 
 EXIT_USER_ERROR = 65
@@ -41,6 +41,7 @@ class TrainingConfig(WireModel):
     base_model_source: str
     """URI of the base model, for lineage and `base_model_name_or_path`."""
     datasets: list[DatasetFile]
+    loss: LossSpec = LossSpec()
     lora: LoraSpec
     hyperparameters: Hyperparameters
     checkpoint: CheckpointSpec

@@ -44,7 +44,7 @@ class Method(StrEnum):
 
 
 class DatasetSpec(ApiModel):
-    """Chat data: JSON lines, each `{"messages": [{"role", "content"}, …]}`."""
+    """Chat data: JSON lines with `messages`, `conversations`, or `prompt` and `completion`."""
 
     name: VolumeName
     """Name of the dataset in reports."""
@@ -70,6 +70,24 @@ class LoraSpec(ApiModel):
         Annotated[list[Annotated[str, Field(min_length=1, max_length=128)]], Field(min_length=1, max_length=64)] | None
     ) = None
     """Module names to adapt; all linear layers when absent."""
+    rs_lora: bool = False
+    """Scales the update by alpha / sqrt(rank), which keeps high ranks learning (rsLoRA)."""
+
+
+class LossTarget(StrEnum):
+    """Which tokens carry loss."""
+
+    ASSISTANT = "Assistant"
+    """All that the assistant says."""
+    LAST_TURN = "LastTurn"
+    """What the assistant says last."""
+
+
+class LossSpec(ApiModel):
+    """What is learned of a conversation."""
+
+    target: LossTarget = LossTarget.ASSISTANT
+    """Which of the assistant's turns."""
 
 
 class Hyperparameters(ApiModel):
@@ -151,6 +169,8 @@ class LoRATrainingJobSpec(RunToEndSpec):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     )
     """Training data, all of it used."""
+    loss: LossSpec = LossSpec()
+    """What is learned of a conversation."""
     lora: LoraSpec = LoraSpec()
     """The adapter's shape."""
     hyperparameters: Hyperparameters = Hyperparameters()

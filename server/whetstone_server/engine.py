@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 from pydantic import ValidationError
+from whetstone_api.adapter_artifact import TemplateCase
 from whetstone_api.pod_state import GUARD_PATH, QUIET_PATH, STALL_PATH, GuardRoutes, GuardState
 from whetstone_api.vocabulary import TOKEN_HEADER
 
@@ -104,9 +105,11 @@ class Engine:
         answer = await self._call("POST", "/tokenize", body={"model": model, "prompt": text})
         return [int(token) for token in answer["tokens"]]
 
-    async def render(self, model: str, messages: Sequence[dict[str, str]]) -> list[int]:
+    async def render(self, model: str, case: TemplateCase) -> list[int]:
         """Return the token ids that the engine's chat template makes of a conversation whose answer is to come."""
-        body = {"model": model, "messages": list(messages), "add_generation_prompt": True}
+        body = {"model": model, "messages": case.messages, "add_generation_prompt": True}
+        if case.tools:
+            body["tools"] = case.tools
         answer = await self._call("POST", "/tokenize", body=body)
         return [int(token) for token in answer["tokens"]]
 

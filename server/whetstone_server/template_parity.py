@@ -27,7 +27,7 @@ async def compare_templates(engine: Engine, base_name: str, record: Probe | None
         return TemplateState()
     for number, case in enumerate(record.templates, start=1):
         try:
-            rendered = await engine.render(base_name, case.messages)
+            rendered = await engine.render(base_name, case)
         except EngineRefusedError as error:
             status = "False" if error.status < 500 else "Unknown"
             return TemplateState(status=status, message=f"the engine does not render conversation {number}: {error}")

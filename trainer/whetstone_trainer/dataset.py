@@ -11,8 +11,7 @@ from whetstone_api.jobs import DatasetFile
 from whetstone_api.vocabulary import Reason
 
 from whetstone_trainer.errors import UserError
-
-ROLES = ("system", "user", "assistant", "tool")
+from whetstone_trainer.formats import FormatError, Message, to_messages, to_tools
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +20,14 @@ class Row:
 
     Args:
         number: Line in the file, from 1.
-        messages: Role and content of each message, in order.
+        messages: The messages in order, as chat templates take them.
+        tools: Functions that the row offers the model.
         task: Digest of the task that the row came from, where the row says so.
     """
 
     number: int
-    messages: list[dict[str, str]]
+    messages: list[Message]
+    tools: list[dict[str, Any]] | None = None
     task: str | None
 
 
@@ -88,34 +89,9 @@ def _row(dataset: DatasetFile, number: int, line: bytes) -> Row:
         ) from error
     if not isinstance(value, dict):
         raise invalid_row(dataset, number, 'is not a JSON object; write {"messages": [...]}')
-    messages = value.get("messages")
-    if not isinstance(messages, list) or not messages:
-        hint = " (it has `conversations`: rename that to `messages`)" if "conversations" in value else ""
-        raise invalid_row(dataset, number, f"`messages` must be a list that is not empty{hint}")
-    checked = [_message(dataset, number, index, message) for index, message in enumerate(messages)]
-    if not any(message["role"] == "assistant" for message in checked):
-        raise invalid_row(
-            dataset, number, "has no assistant turn, so there is nothing to learn; add one or remove the row"
-        )
-    if checked[0]["role"] == "assistant":
-        raise invalid_row(
-            dataset, number, "starts with the assistant, which answers nothing; put a user message before it"
-        )
+    try:
+        messages, tools = to_messages(value), to_tools(value)
+    except FormatError as error:
+        raise invalid_row(dataset, number, str(error)) from error
     task = value.get("task")
-    return Row(number=number, messages=checked, task=task if isinstance(task, str) else None)
-
-
-def _message(dataset: DatasetFile, number: int, index: int, message: Any) -> dict[str, str]:
-    where = f"messages[{index}]"
-    if not isinstance(message, dict):
-        raise invalid_row(dataset, number, f'{where} is not an object; write {{"role": ..., "content": ...}}')
-    role, content = message.get("role"), message.get("content")
-    if role not in ROLES:
-        raise invalid_row(dataset, number, f"{where}.role is {role!r}; use one of {', '.join(ROLES)}")
-    if message.get("tool_calls"):
-        raise invalid_row(dataset, number, f"{where}.tool_calls is not supported; write the call into content as text")
-    if not isinstance(content, str):
-        raise invalid_row(dataset, number, f"{where}.content is {type(content).__name__}; it must be a string")
-    if role == "assistant" and not content.strip():
-        raise invalid_row(dataset, number, f"{where}.content of the assistant is blank; write its answer")
-    return {"role": role, "content": content}
+    return Row(number=number, messages=messages, tools=tools, task=task if isinstance(task, str) else None)

@@ -15,6 +15,7 @@ from whetstone_api.vocabulary import Reason
 
 from whetstone_trainer.dataset import Row, invalid_row, read_rows
 from whetstone_trainer.errors import UserError
+from whetstone_trainer.formats import to_api
 from whetstone_trainer.prepared import (
     PREPARED_FOLDER,
     REPORT_FILE,
@@ -96,12 +97,13 @@ def load_tokenizer(config: TrainingConfig) -> Any:
 
 
 def template_case(row: Row, rendered: Rendered) -> TemplateCase | None:
-    """Return what the template made of a row up to its first answer; None where that is too long to keep."""
-    answer = next(index for index, message in enumerate(row.messages) if message["role"] == "assistant")
+    """Return what the template made of a row up to the first learned answer; None where that is too long to keep."""
     start, _ = rendered.spans[0]
     if start > TEMPLATE_TOKENS:
         return None
-    return TemplateCase(messages=row.messages[:answer], token_ids=rendered.input_ids[:start])
+    return TemplateCase(
+        messages=to_api(row.messages[: rendered.turn]), tools=row.tools, token_ids=rendered.input_ids[:start]
+    )
 
 
 class _Totals:
@@ -136,7 +138,7 @@ def _write(config: TrainingConfig, recipe: Recipe, folder: Path) -> PreparedRepo
         for dataset, digest in zip(config.datasets, recipe.dataset_digests, strict=True):
             before = totals.rows
             for row in read_rows(dataset):
-                rendered = _render(renderer, dataset, row=row, max_length=recipe.settings.max_length)
+                rendered = _render(renderer, dataset, row=row, config=config, limit=recipe.settings.max_length)
                 if len(totals.samples) < SAMPLES:
                     totals.samples.append(_sample(renderer, dataset, row=row, rendered=rendered))
                 totals.add(row, rendered)
@@ -161,15 +163,15 @@ def _write(config: TrainingConfig, recipe: Recipe, folder: Path) -> PreparedRepo
     return report
 
 
-def _render(renderer: Renderer, dataset: DatasetFile, *, row: Row, max_length: int) -> Rendered:
+def _render(renderer: Renderer, dataset: DatasetFile, *, row: Row, config: TrainingConfig, limit: int) -> Rendered:
     try:
-        rendered = renderer.render(row.messages)
+        rendered = renderer.render(row.messages, tools=row.tools, target=config.loss.target)
     except TemplateError as error:
         raise invalid_row(dataset, row.number, str(error)) from error
-    if len(rendered.input_ids) > max_length:
+    if len(rendered.input_ids) > limit:
         raise UserError(
             Reason.DATASET_TOO_LONG,
-            f"{dataset.field}, row {row.number}: has {len(rendered.input_ids)} tokens, the limit is {max_length};"
+            f"{dataset.field}, row {row.number}: has {len(rendered.input_ids)} tokens, the limit is {limit};"
             " shorten the row, or raise spec.hyperparameters.maxLength as far as the model's context allows",
         )
     if rendered.loss_tokens == 0:

@@ -88,10 +88,12 @@ def read_recipe(config: TrainingConfig) -> Recipe:
         "datasets": [
             {"name": dataset.name, "digest": digest} for dataset, digest in zip(config.datasets, digests, strict=True)
         ],
+        "loss": {"target": config.loss.target},
         "lora": {
             "rank": config.lora.rank,
             "alpha": config.lora.alpha,
             "dropout": _plain(settings.dropout),
+            "rsLora": config.lora.rs_lora,
             "targetModules": sorted(config.lora.target_modules) if config.lora.target_modules else "all-linear",
         },
         "hyperparameters": {

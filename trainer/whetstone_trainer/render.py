@@ -10,14 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from whetstone_api.loratrainingjob import LossTarget
+
+from whetstone_trainer.formats import Message
+
 IGNORED = -100
 """Label of tokens that carry no loss (`ignore_index` of torch's cross entropy)."""
-
-Message = dict[str, str]
 
 
 class TemplateError(Exception):
     """The template cannot render or be masked for this conversation."""
+
+
+Tools = list[dict[str, Any]] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +32,12 @@ class Rendered:
     Args:
         input_ids: Token ids.
         spans: First and past-the-last index of each run of tokens that carries loss, in order.
+        turn: Index of the message that the first of them belongs to.
     """
 
     input_ids: list[int]
     spans: list[tuple[int, int]]
+    turn: int
 
     @property
     def labels(self) -> list[int]:
@@ -58,25 +65,30 @@ class Renderer:
         added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
         self._special = added | set(tokenizer.all_special_ids)
 
-    def render(self, messages: Sequence[Message]) -> Rendered:
-        """Render a conversation and find what the assistant says in it.
+    def render(
+        self, messages: Sequence[Message], *, tools: Tools = None, target: LossTarget = LossTarget.ASSISTANT
+    ) -> Rendered:
+        """Render a conversation and find what is to be learned in it.
 
         Args:
             messages: The conversation; the first message is not the assistant's.
+            tools: Functions that it offers the model.
+            target: Which of the assistant's turns carry loss.
 
         Raises:
             TemplateError: With the fix.
         """
-        whole = self._text(messages, generation_prompt=False)
+        whole = self._text(messages, tools, generation_prompt=False)
         ids = self._tokens(whole)
+        turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+        learned = turns[-1:] if target is LossTarget.LAST_TURN else turns
         spans: list[tuple[int, int]] = []
-        for index, message in enumerate(messages):
-            if message["role"] != "assistant":
-                continue
-            before = self._text(messages[:index], generation_prompt=True)
-            until = self._text(messages[: index + 1], generation_prompt=False)
+        for index in learned:
+            before = self._text(messages[:index], tools, generation_prompt=True)
+            until = self._text(messages[: index + 1], tools, generation_prompt=False)
+            _require_calls(messages[index], until.removeprefix(before), index=index)
             spans.append(self._span(ids, whole=whole, before=before, until=until, index=index))
-        return Rendered(input_ids=ids, spans=spans)
+        return Rendered(input_ids=ids, spans=spans, turn=learned[0])
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids, special tokens included."""
@@ -103,10 +115,10 @@ class Renderer:
         stops = [position for position in range(start, end) if ids[position] in self._special]
         return start, (stops[-1] + 1 if stops else end)
 
-    def _text(self, messages: Sequence[Message], *, generation_prompt: bool) -> str:
+    def _text(self, messages: Sequence[Message], tools: Tools, *, generation_prompt: bool) -> str:
         try:
             text = self._tokenizer.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=generation_prompt
+                list(messages), tools=tools, tokenize=False, add_generation_prompt=generation_prompt
             )
         except Exception as error:
             # Templates refuse conversations by raising; jinja wraps nothing, so any exception is the template's word.
@@ -115,3 +127,14 @@ class Renderer:
 
     def _tokens(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _require_calls(message: Message, text: str, *, index: int) -> None:
+    """Refuse a template that drops tool calls: the model would learn to say nothing in their place."""
+    for call in message.get("tool_calls", ()):
+        name = call["function"]["name"]
+        if name not in text:
+            raise TemplateError(
+                f"the chat template leaves out the call of {name} in messages[{index}]; train a model whose template"
+                " knows tools, or write the call into content as text"
+            )

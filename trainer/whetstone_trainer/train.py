@@ -142,6 +142,7 @@ def lora_config(config: TrainingConfig, settings: Settings, model: Any) -> LoraC
         lora_dropout=float(settings.dropout),
         target_modules=sorted(config.lora.target_modules) if config.lora.target_modules else "all-linear",
         bias="none",
+        use_rslora=config.lora.rs_lora,
     )
 
 

@@ -73,6 +73,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         base_model_path=plan.base.mount_path,
         base_model_source=plan.base.uri,
         datasets=[dataset_file(dataset, position) for position, dataset in enumerate(job.spec.datasets)],
+        loss=job.spec.loss,
         lora=job.spec.lora,
         hyperparameters=job.spec.hyperparameters,
         checkpoint=job.spec.checkpoint,

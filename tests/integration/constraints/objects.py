@@ -153,7 +153,8 @@ def training_job(*, referring: bool) -> Object:
             if referring
             else {"name": "d", "source": {"uri": "pvc://data/train.jsonl"}}
         ],
-        "lora": {"rank": 16, "alpha": 32, "dropout": "0", "targetModules": ["q_proj"]},
+        "loss": {"target": "LastTurn"},
+        "lora": {"rank": 16, "alpha": 32, "dropout": "0", "targetModules": ["q_proj"], "rsLora": True},
         "hyperparameters": {
             "learningRate": "2e-4",
             "batchSize": 8,

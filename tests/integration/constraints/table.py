@@ -15,6 +15,7 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
     f"{BR}.spec.agent.name": ("whetstone", "oracle", "nop"),
     f"{BR}.spec.gates[].metric": ("Mean", "StrictMean", "Coverage"),
     f"{BR}.status.comparison.verdict": ("Better", "Worse", "Inconclusive", "NotComparable"),
+    f"{LT}.spec.loss.target": ("Assistant", "LastTurn"),
     f"{LT}.spec.method": ("SFT",),
     f"{MS}.spec.aliases[].promotion.gates[].metric": ("Mean", "StrictMean", "Coverage"),
     f"{MS}.spec.engine.dtype": ("Auto", "Float32", "BFloat16", "Float16"),

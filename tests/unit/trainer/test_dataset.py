@@ -32,9 +32,13 @@ def test_rows_are_read_with_their_line_numbers_and_tasks(tmp_path: Path) -> None
         ("{not json", "is not JSON"),
         ("\xff", "is not JSON"),
         ("[1]", "is not a JSON object"),
-        ("{}", "`messages` must be a list"),
+        ("{}", "needs exactly one of `messages`, `conversations`, and `prompt` with `completion` (it has none)"),
+        ('{"messages": [], "prompt": "p"}', "(it has messages, prompt)"),
         ('{"messages": []}', "must be a list that is not empty"),
-        ('{"conversations": []}', "rename that to `messages`"),
+        ('{"conversations": []}', "`conversations` must be a list that is not empty"),
+        ('{"prompt": "p"}', "has `prompt` without `completion`"),
+        ('{"prompt": 1, "completion": "c"}', "`prompt` must be text, or a list of messages"),
+        ('{"conversations": [{"from": "bot", "value": "q"}]}', "conversations[0].from is 'bot'; use one of human,"),
         ('{"messages": ["x"]}', "messages[0] is not an object"),
         ('{"messages": [{"role": "human", "content": "q"}]}', "messages[0].role is 'human'; use one of"),
         ('{"messages": [{"role": "user", "content": null}]}', "messages[0].content is NoneType; it must be a string"),
@@ -46,8 +50,21 @@ def test_rows_are_read_with_their_line_numbers_and_tasks(tmp_path: Path) -> None
         ),
         (
             '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [1]}]}',
-            "messages[1].tool_calls is not supported",
+            "messages[1].tool_calls[0] has no function name",
         ),
+        (
+            '{"messages": [{"role": "user", "content": "q", "tool_calls": [{"name": "f"}]}]}',
+            "messages[0].tool_calls: only the assistant calls tools",
+        ),
+        (
+            (
+                '{"messages": [{"role": "user", "content": "q"},'
+                ' {"role": "assistant", "content": null, "tool_calls": [{"name": "f", "arguments": "{"}]}]}'
+            ),
+            "messages[1].tool_calls[0]: arguments is text that is not JSON",
+        ),
+        (GOOD[:-1] + ', "tools": "["}', "`tools` is text that is not JSON"),
+        (GOOD[:-1] + ', "tools": [1]}', "`tools` must be a list of function descriptions"),
     ],
 )
 def test_wrong_row_is_named(tmp_path: Path, line: str, words: str) -> None:
@@ -74,3 +91,65 @@ def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
             list(read_rows(dataset(path)))
         assert caught.value.reason == Reason.DATASET_NOT_FOUND
         assert FIELD in caught.value.message
+
+
+CALL = {"type": "function", "function": {"name": "ls", "arguments": {"path": "/"}}}
+QUESTION, ANSWER = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+
+
+@pytest.mark.parametrize(
+    ("row", "messages"),
+    [
+        ({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}, [QUESTION, ANSWER]),
+        ({"conversations": [QUESTION, ANSWER]}, [QUESTION, ANSWER]),
+        ({"prompt": "q", "completion": "a"}, [QUESTION, ANSWER]),
+        ({"prompt": [QUESTION], "completion": [ANSWER]}, [QUESTION, ANSWER]),
+        (
+            {"messages": [QUESTION, {"role": "assistant", "content": None, "tool_calls": [CALL]}]},
+            [QUESTION, {"role": "assistant", "content": "", "tool_calls": [CALL]}],
+        ),
+        (
+            {
+                "messages": [
+                    QUESTION,
+                    {
+                        "role": "assistant",
+                        "content": "I look.",
+                        "tool_calls": [{"name": "ls", "arguments": '{"path": "/"}'}],
+                    },
+                    {"role": "tool", "content": "bin", "tool_call_id": "1"},
+                    ANSWER,
+                ]
+            },
+            [
+                QUESTION,
+                {"role": "assistant", "content": "I look.", "tool_calls": [CALL]},
+                {"role": "tool", "content": "bin", "tool_call_id": "1"},
+                ANSWER,
+            ],
+        ),
+        (
+            {
+                "conversations": [
+                    *[{"from": "human", "value": "q"}],
+                    {"from": "gpt", "value": "a"},
+                    {"from": "observation", "value": "o"},
+                ]
+            },
+            [QUESTION, ANSWER, {"role": "tool", "content": "o"}],
+        ),
+    ],
+    ids=["sharegpt", "conversations", "prompt", "prompt-messages", "null-content", "flat-call", "observation"],
+)
+def test_every_form_becomes_the_same_messages(tmp_path: Path, row: object, messages: object) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_text(json.dumps(row))
+    assert [one.messages for one in read_rows(dataset(path))] == [messages]
+
+
+def test_tools_of_a_row_are_kept_also_as_text(tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": {"name": "ls"}}]
+    path = tmp_path / "train.jsonl"
+    rows = [{**json.loads(GOOD), "tools": value} for value in (tools, json.dumps(tools), [], None)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert [one.tools for one in read_rows(dataset(path))] == [tools, tools, None, None]

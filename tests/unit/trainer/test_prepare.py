@@ -46,6 +46,19 @@ def test_report_keeps_starts_of_conversations_as_the_template_rendered_them(job:
         assert case.token_ids == tokenizer(rendered, add_special_tokens=False)["input_ids"]
 
 
+def test_last_turn_alone_is_learned_where_the_job_says_so(job: Job) -> None:
+    row = {"messages": chat_row("q", "first")["messages"] + chat_row("r", "last")["messages"][1:]}
+    job.write([row])
+    whole = read_recipe(job.config)
+    assert prepare_data(job.config, whole).samples[0].segments[1].text == "first<|im_end|>"
+    job.values["loss"] = {"target": "LastTurn"}
+    recipe = read_recipe(job.config)
+    report = prepare_data(job.config, recipe)
+    assert [part.text for part in report.samples[0].segments if part.learned] == ["last<|im_end|>"]
+    assert [one["content"] for one in report.templates[0].messages] == ["s", "q", "first", "r"]
+    assert recipe.digest != whole.digest
+
+
 def test_prepared_data_of_the_same_recipe_is_used_again(job: Job) -> None:
     recipe = read_recipe(job.config)
     prepare_data(job.config, recipe)

@@ -1,13 +1,16 @@
 """The loss covers exactly what the assistant says, end of turn included."""
 
+from typing import Any
+
 import pytest
 from support.trainer_job import SMOLLM2_TEMPLATE, byte_tokenizer
+from whetstone_api.loratrainingjob import LossTarget
 from whetstone_trainer.render import IGNORED, Renderer, TemplateError
 
 pytestmark = pytest.mark.torch
 
 
-def messages(*pairs: tuple[str, str]) -> list[dict[str, str]]:
+def messages(*pairs: tuple[str, str]) -> list[dict[str, Any]]:
     return [{"role": role, "content": content} for role, content in pairs]
 
 
@@ -36,6 +39,45 @@ def test_mask_of_chatml_token_by_token() -> None:
     assert rendered.input_ids == ids
     assert rendered.labels == labels
     assert rendered.loss_tokens == 5
+
+
+def test_last_turn_alone_can_be_learned() -> None:
+    renderer = Renderer(byte_tokenizer())
+    conversation = messages(("user", "q"), ("assistant", "ab"), ("user", "r"), ("assistant", "c"), ("user", "s"))
+    rendered = renderer.render(conversation, target=LossTarget.LAST_TURN)
+    (span,) = rendered.spans
+    assert renderer.decode(rendered.input_ids[slice(*span)]) == "c<|im_end|>"
+    assert rendered.turn == 3
+    assert rendered.input_ids == renderer.render(conversation).input_ids
+
+
+CALLING = SMOLLM2_TEMPLATE.replace(
+    "message['content'] + '<|im_end|>'",
+    "message['content'] + (message.tool_calls[0].function | tojson if message.tool_calls else '') + '<|im_end|>'",
+)
+CALL = {"type": "function", "function": {"name": "list_files", "arguments": {"path": "/"}}}
+CALLED = [*messages(("user", "q")), {"role": "assistant", "content": "", "tool_calls": [CALL]}]
+
+
+def test_tool_call_is_learned_as_the_template_writes_it() -> None:
+    renderer = Renderer(byte_tokenizer(CALLING))
+    rendered = renderer.render(CALLED)
+    (span,) = rendered.spans
+    said = renderer.decode(rendered.input_ids[slice(*span)])
+    assert said == '{"name": "list_files", "arguments": {"path": "/"}}<|im_end|>'
+
+
+def test_template_that_drops_tool_calls_is_refused() -> None:
+    with pytest.raises(TemplateError, match=r"leaves out the call of list_files in messages\[1\]"):
+        Renderer(byte_tokenizer()).render(CALLED)
+
+
+def test_tools_reach_the_template() -> None:
+    template = "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}" + SMOLLM2_TEMPLATE
+    renderer = Renderer(byte_tokenizer(template))
+    tools = [{"type": "function", "function": {"name": "list_files"}}]
+    rendered = renderer.render(messages(("user", "q"), ("assistant", "a")), tools=tools)
+    assert renderer.decode(rendered.input_ids).startswith("list_files")
 
 
 def test_default_system_prompt_of_the_template_carries_no_loss() -> None:

@@ -50,6 +50,13 @@ def test_adapter_names_its_base_by_uri_and_its_lineage(undisturbed: Job) -> None
     assert lineage.versions["trl"] == "1.16.0"
 
 
+def test_rank_stabilised_scaling_is_trained_and_recorded(job: Job) -> None:
+    job.values["lora"]["rsLora"] = True
+    job.values["hyperparameters"] = {"maxSteps": 1, "batchSize": 2, "learningRate": "1e-2"}
+    assert job.run("train") == 0, job.log
+    assert json.loads((job.output / "adapter_config.json").read_bytes())["use_rslora"] is True
+
+
 def test_probe_holds_what_the_published_files_do(undisturbed: Job, model_folder: Path) -> None:
     import torch
     from peft import PeftModel

@@ -40,6 +40,10 @@ class TrainingConfig(WireModel):
     base_model_path: str
     base_model_source: str
     """URI of the base model, for lineage and `base_model_name_or_path`."""
+    init_adapter_path: str | None = None
+    """Folder of the adapter to go on from; None for a new one."""
+    init_adapter_source: str | None = None
+    """Its URI."""
     datasets: list[DatasetFile]
     loss: LossSpec = LossSpec()
     lora: LoraSpec

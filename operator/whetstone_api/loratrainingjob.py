@@ -37,6 +37,20 @@ class BaseModelSpec(ApiModel):
     )
 
 
+class InitAdapterSpec(ApiModel):
+    """A published adapter to go on from; the base model must be the one that it was trained on."""
+
+    source: Source | None = None
+    """The adapter's folder."""
+    training_job_ref: LocalRef | None = None
+    """The LoRATrainingJob that publishes it; waited for."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="has(self.source) != has(self.trainingJobRef)", message="give exactly one of source and trainingJobRef"
+        ),
+    )
+
+
 class Method(StrEnum):
     """Training method."""
 
@@ -165,6 +179,8 @@ class LoRATrainingJobSpec(RunToEndSpec):
     """The model to train on."""
     method: Method = Method.SFT
     """Training method."""
+    init_adapter: InitAdapterSpec | None = None
+    """An adapter to go on from, instead of a new one; its shape stays."""
     datasets: Annotated[list[DatasetSpec], Field(min_length=1, max_length=16)] = Field(
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     )

@@ -297,7 +297,8 @@ def test_defaults_are_written_into_a_least_object(api: Api) -> None:
         },
     }
     spec = api.create(least, namespace=NAMESPACE, dry_run=True)["spec"]
-    assert spec["lora"] == {"rank": 16, "alpha": 32, "dropout": "0"}
+    assert spec["lora"] == {"rank": 16, "alpha": 32, "dropout": "0", "rsLora": False}
+    assert spec["loss"] == {"target": "Assistant"}
     assert spec["hyperparameters"]["learningRate"] == "2e-4"
     assert spec["checkpoint"] == {"everySteps": 50, "keep": 2}
     assert spec["suspend"] is False

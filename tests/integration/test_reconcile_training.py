@@ -1,5 +1,7 @@
 """The real operator against a real API server: LoRATrainingJobs from any order of events to their end."""
 
+import json
+
 import pytest
 from integration.operator_process import OperatorProcess
 from integration.world import ADAPTER, DATASET, TRAINING_SPEC, World, user_error
@@ -62,6 +64,34 @@ def test_reported_publication_of_a_job_that_fails_is_taken_back(world: World, op
     world.end_pod(job, user_error("TrainingDiverged", "spoiled"))
     world.wait_reason(KIND, "train", "TrainingDiverged", condition="Failed")
     assert "adapter" not in world.get(KIND, "train")["status"]
+
+
+def test_job_goes_on_from_the_adapter_of_another_once_that_has_ended(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.train("second", initAdapter={"trainingJobRef": {"name": "train"}}, output={"adapter": {"uri": "pvc://x/b"}})
+    told = world.wait_reason(KIND, "second", "ReferenceNotFound")
+    assert told["message"].startswith("spec.initAdapter.trainingJobRef.name: LoRATrainingJob train does not exist")
+    world.train()
+    world.wait_reason(KIND, "second", "ReferenceNotReady")
+    world.end_well(world.wait_job("train", "prepare"), dataset=DATASET)
+    world.end_well(world.wait_job("train", "train"), adapter=ADAPTER, metrics={})
+    told = world.wait_reason(KIND, "second", "ClaimNotFound")
+    assert "spec.output.adapter.uri: PersistentVolumeClaim x" in told["message"]
+    world.claims("x")
+    job = world.wait_job("second", "prepare")
+    config = world.get("ConfigMap", "second-config")
+    assert json.loads(config["data"]["config.json"])["initAdapterSource"] == ADAPTER["uri"]
+    mounts = {one["name"]: one for one in job["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]}
+    assert mounts["claim-adapters"]["readOnly"]
+
+
+def test_failed_job_to_go_on_from_is_told(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.train()
+    world.end_pod(world.wait_job("train", "prepare"), user_error("DatasetInvalid", "row 1"))
+    world.wait_reason(KIND, "train", "DatasetInvalid", condition="Failed")
+    world.train("second", initAdapter={"trainingJobRef": {"name": "train"}}, output={"adapter": {"uri": "pvc://x/b"}})
+    world.wait_reason(KIND, "second", "ReferenceFailed")
 
 
 def test_missing_claim_is_named_and_waited_for(world: World, operator: OperatorProcess) -> None:

@@ -125,7 +125,7 @@ def publish_adapter(
         recipe=recipe.content,
         base=BaseIdentity(source=config.base_model_source, fingerprint=recipe.base_fingerprint),
         datasets=prepared.datasets,
-        task_digests=prepared.task_digests,
+        task_digests=sorted({*prepared.task_digests, *recipe.init_tasks}),
         object_uid=config.object.uid,
         object_name=config.object.name,
         namespace=config.object.namespace,

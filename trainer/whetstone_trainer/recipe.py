@@ -15,6 +15,7 @@ from whetstone_artifacts.fingerprint import model_fingerprint
 
 from whetstone_trainer.dataset import file_digest
 from whetstone_trainer.errors import UserError
+from whetstone_trainer.init_adapter import read_init_adapter
 
 TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json")
 MASK = "assistant-turns/1"
@@ -56,6 +57,7 @@ class Recipe:
         content: JSON without floats: method, base, data, adapter shape, hyperparameters.
         digest: Canonical digest of `content`.
         base_fingerprint: Fingerprint of the base model's folder.
+        init_tasks: Digests of the tasks that the adapter to go on from was trained on.
         dataset_digests: Digest of each dataset's file, in the spec's order.
         settings: Hyperparameters as they take effect.
     """
@@ -63,6 +65,7 @@ class Recipe:
     content: dict[str, Any]
     digest: str
     base_fingerprint: str
+    init_tasks: list[str]
     dataset_digests: list[str]
     settings: Settings
 
@@ -78,6 +81,7 @@ def read_recipe(config: TrainingConfig) -> Recipe:
         fingerprint = model_fingerprint(folder)
     except ArtifactError as error:
         raise UserError(error.reason, f"spec.baseModel ({config.base_model_source}): {error.message}") from error
+    init = read_init_adapter(config, fingerprint) if config.init_adapter_path else None
     digests = [file_digest(dataset) for dataset in config.datasets]
     settings = effective_settings(config, context_of(folder))
     content: dict[str, Any] = {
@@ -85,6 +89,7 @@ def read_recipe(config: TrainingConfig) -> Recipe:
         "mask": MASK,
         "baseFingerprint": fingerprint,
         "chatTemplate": _template_digest(folder),
+        "initAdapter": init.digest if init else None,
         "datasets": [
             {"name": dataset.name, "digest": digest} for dataset, digest in zip(config.datasets, digests, strict=True)
         ],
@@ -112,6 +117,7 @@ def read_recipe(config: TrainingConfig) -> Recipe:
         content=content,
         digest=canonical_digest(content),
         base_fingerprint=fingerprint,
+        init_tasks=init.task_digests if init else [],
         dataset_digests=digests,
         settings=settings,
     )

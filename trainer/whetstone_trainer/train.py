@@ -19,6 +19,7 @@ from whetstone_api.vocabulary import Reason
 from whetstone_trainer.callbacks import ProgressCallback, StopCallback
 from whetstone_trainer.checkpoint import CheckpointCallback, Checkpoints, seconds_of, step_of
 from whetstone_trainer.errors import StoppedError, UserError
+from whetstone_trainer.init_adapter import load_init_adapter
 from whetstone_trainer.prepare import load_tokenizer
 from whetstone_trainer.prepared import PREPARED_FOLDER, ROWS_FILE, PreparedReport
 from whetstone_trainer.progress import Progress
@@ -72,15 +73,18 @@ def train_adapter(
     rows = Dataset.from_file(str(workspace / PREPARED_FOLDER / ROWS_FILE))
     set_seed(settings.seed)
     model = load_model(config)
+    parameters = model.num_parameters()
+    if config.init_adapter_path:
+        model = load_init_adapter(model, config)
     tokens_per_step = prepared.dataset.tokens / prepared.dataset.rows * settings.batch_size
     on_progress = ProgressCallback(progress, tokens_per_step=tokens_per_step)
     on_save = CheckpointCallback(checkpoints, seconds_before=seconds_before)
     trainer = SFTTrainer(
         model=model,
-        args=training_arguments(config, settings, output=checkpoints.incoming, parameters=model.num_parameters()),
+        args=training_arguments(config, settings, output=checkpoints.incoming, parameters=parameters),
         train_dataset=rows,
         processing_class=load_tokenizer(config),
-        peft_config=lora_config(config, settings, model),
+        peft_config=None if config.init_adapter_path else lora_config(config, settings, model),
         callbacks=[on_progress, on_save, StopCallback(stop)],
     )
     total = settings.max_steps or math.ceil(len(rows) / settings.batch_size) * (settings.epochs or 1)

@@ -16,6 +16,7 @@ from whetstone_api.reports import TerminationReport
 from whetstone_api.source import Source
 from whetstone_api.vocabulary import Reason
 
+from whetstone_operator.controllers.init_adapter import resolve_init_adapter
 from whetstone_operator.controllers.job_outcome import attempts
 from whetstone_operator.controllers.publication import hear_publication, withdraw_publication
 from whetstone_operator.controllers.references import require_claims, require_config_map_key, require_server
@@ -70,6 +71,7 @@ class Attempt:
         self._jobs: dict[str, dict[str, Any]] = {}
         self._configured = False
         self._base: Source | None = None
+        self._init: Source | None = None
         self._published: TerminationReport | None = None
 
     def steps(self) -> list[Step[LoRATrainingJob]]:
@@ -121,18 +123,19 @@ class Attempt:
             hear_publication(work)
 
     async def resolve(self, work: Training) -> None:
-        """Find the base model. Once a Job exists, the model that it was created for stays."""
+        """Find base model and adapter to go on from. Once a Job exists, those that it was created for stay."""
         if self._jobs:
-            self._base = await _configured_base(work)
+            self._base, self._init = await _configured_sources(work)
             self._configured = self._base is not None
         if self._base is None:
             self._base = await _resolve_base(work)
+            self._init = await resolve_init_adapter(work)
 
     async def check(self, work: Training) -> None:
         """Check what the pods mount, and write their configuration."""
         if self._configured:
             return
-        await require_claims(work, _claim_fields(work.resource, self._plan(work).base))
+        await require_claims(work, _claim_fields(self._plan(work)))
         for position, dataset in enumerate(work.resource.spec.datasets):
             reference = dataset.config_map_ref
             if reference is not None:
@@ -189,7 +192,11 @@ class Attempt:
         if self._base is None:
             raise RuntimeError("the base model is resolved before it is used")
         return TrainingPlan(
-            job=work.resource, base=self._base, settings=work.context.settings, retry=handled_retry(work)
+            job=work.resource,
+            base=self._base,
+            init=self._init,
+            settings=work.context.settings,
+            retry=handled_retry(work),
         )
 
     async def _follow(self, work: Training, stage: str, reason: Reason) -> TerminationReport:
@@ -206,12 +213,15 @@ class Attempt:
             raise
 
 
-async def _configured_base(work: Training) -> Source | None:
+async def _configured_sources(work: Training) -> tuple[Source | None, Source | None]:
+    """Return base model and adapter to go on from as they are configured; no base means no configuration."""
     found = await work.context.kube.get(CONFIG_MAP, work.namespace, config_name(work.resource))
     try:
-        return Source(uri=json.loads((found or {})["data"][CONFIG_KEY])["baseModelSource"])
+        config = json.loads((found or {})["data"][CONFIG_KEY])
+        init = config.get("initAdapterSource")
+        return Source(uri=config["baseModelSource"]), Source(uri=init) if init else None
     except (KeyError, TypeError, ValueError):
-        return None
+        return None, None
 
 
 async def _resolve_base(work: Training) -> Source:
@@ -250,8 +260,11 @@ def _model_of(server: ModelServer) -> Source:
     return asked.in_claim
 
 
-def _claim_fields(job: LoRATrainingJob, base: Source) -> dict[str, str]:
-    fields = {f"spec.baseModel ({base.uri})": base.claim}
+def _claim_fields(plan: TrainingPlan) -> dict[str, str]:
+    job = plan.job
+    fields = {f"spec.baseModel ({plan.base.uri})": plan.base.claim}
+    if plan.init is not None:
+        fields[f"spec.initAdapter ({plan.init.uri})"] = plan.init.claim
     for position, dataset in enumerate(job.spec.datasets):
         if dataset.source is not None:
             fields[f"spec.datasets[{position}].source.uri"] = dataset.source.claim

@@ -26,12 +26,14 @@ class TrainingPlan:
     Args:
         job: The object.
         base: Folder of the base model.
+        init: Folder of the adapter to go on from.
         settings: What the administrator decided.
         retry: The retry request that this attempt answers.
     """
 
     job: LoRATrainingJob
     base: Source
+    init: Source | None
     settings: Settings
     retry: str | None
 
@@ -72,6 +74,8 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         report_url=report_url(job, plan.settings),
         base_model_path=plan.base.mount_path,
         base_model_source=plan.base.uri,
+        init_adapter_path=plan.init.mount_path if plan.init else None,
+        init_adapter_source=plan.init.uri if plan.init else None,
         datasets=[dataset_file(dataset, position) for position, dataset in enumerate(job.spec.datasets)],
         loss=job.spec.loss,
         lora=job.spec.lora,
@@ -91,9 +95,11 @@ def training_config_map(plan: TrainingPlan) -> dict[str, Any]:
     return build_config_map(plan.job, name=config_name(plan.job), component=COMPONENT, config=config)
 
 
-def claims(job: LoRATrainingJob, base: Source) -> dict[str, bool]:
+def claims(plan: TrainingPlan) -> dict[str, bool]:
     """Return whether each claim that the pods mount is writable, by name."""
-    read = {base.claim, *(dataset.source.claim for dataset in job.spec.datasets if dataset.source)}
+    job = plan.job
+    sources = [plan.base, plan.init, *(dataset.source for dataset in job.spec.datasets)]
+    read = {source.claim for source in sources if source is not None}
     outputs = [place for place in (job.spec.output.adapter, job.spec.output.merged) if place is not None]
     written = {job.spec.workspace.claim_name, *(place.claim for place in outputs)}
     return dict.fromkeys(read, False) | dict.fromkeys(written, True)
@@ -112,7 +118,7 @@ def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
             image=job.spec.image or plan.settings.trainer_image,
             arguments=(stage, "--config", CONFIG_PATH),
             config_map=config_name(job),
-            claims=claims(job, plan.base),
+            claims=claims(plan),
             config_maps=tuple({d.config_map_ref.name for d in job.spec.datasets if d.config_map_ref}),
             resources=job.spec.resources,
             backoff_limit=BACKOFF_LIMITS[stage],

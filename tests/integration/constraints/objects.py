@@ -147,6 +147,9 @@ def training_job(*, referring: bool) -> Object:
     """Return a training job that names places, or one that names other objects."""
     spec = {
         "baseModel": {"modelServerRef": {"name": "server"}} if referring else {"source": {"uri": "pvc://models/base"}},
+        "initAdapter": (
+            {"trainingJobRef": {"name": "first"}} if referring else {"source": {"uri": "pvc://adapters/first"}}
+        ),
         "method": "SFT",
         "datasets": [
             {"name": "d", "configMapRef": {"name": "data", "key": "train.jsonl"}}

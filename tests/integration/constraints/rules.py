@@ -132,6 +132,7 @@ RULES: tuple[RuleRow, ...] = (
     _plain_uri("ModelServer.spec.model.source"),
     _plain_uri("ModelServer.spec.adapters[].source"),
     _plain_uri("LoRATrainingJob.spec.baseModel.source"),
+    _plain_uri("LoRATrainingJob.spec.initAdapter.source"),
     _plain_uri("LoRATrainingJob.spec.datasets[].source"),
     _plain_uri("LoRATrainingJob.spec.output.adapter"),
     _plain_uri("LoRATrainingJob.spec.output.merged"),
@@ -306,6 +307,12 @@ RULES: tuple[RuleRow, ...] = (
         reject=({"spec.output.adapter.uri": "pvc://claim"},),
     ),
     RuleRow(
+        node="LoRATrainingJob.spec.initAdapter",
+        message="give exactly one of source and trainingJobRef",
+        accept=({"spec.initAdapter": {"trainingJobRef": {"name": "t"}}},),
+        reject=({"spec.initAdapter": {}}, {"spec.initAdapter.trainingJobRef": {"name": "t"}}),
+    ),
+    RuleRow(
         node="LoRATrainingJob.spec.output",
         message="output.merged.uri must name a folder inside the claim",
         accept=({"spec.output.merged": {"uri": "pvc://c/m"}},),
@@ -349,6 +356,8 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
     "LoRATrainingJob": {
         "baseModel": {"source": SOURCE},
         "datasets": [{"name": "e", "source": SOURCE}],
+        "initAdapter": {"source": {"uri": "pvc://adapters/other"}},
+        "loss": {"target": "Assistant"},
         "lora": {"rank": 8},
         "hyperparameters": {"epochs": 2},
         "workspace": {"claimName": "other"},

@@ -327,6 +327,8 @@ FORMATS: Mapping[str, Format] = {
     f"{LT}.spec.baseModel.source.uri": URI,
     f"{LT}.spec.datasets[].name": VOLUME_NAME,
     f"{LT}.spec.datasets[].source.uri": URI,
+    f"{LT}.spec.initAdapter.source.uri": URI,
+    f"{LT}.spec.initAdapter.trainingJobRef.name": OBJECT_NAME,
     f"{LT}.spec.hyperparameters.learningRate": DECIMAL,
     f"{LT}.spec.hyperparameters.warmupRatio": DECIMAL,
     f"{LT}.spec.lora.dropout": DECIMAL,

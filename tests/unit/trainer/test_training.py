@@ -52,7 +52,7 @@ def test_adapter_names_its_base_by_uri_and_its_lineage(undisturbed: Job) -> None
 
 def test_rank_stabilised_scaling_is_trained_and_recorded(job: Job) -> None:
     job.values["lora"]["rsLora"] = True
-    job.values["hyperparameters"] = {"maxSteps": 1, "batchSize": 2, "learningRate": "1e-2"}
+    job.values["hyperparameters"] = {"maxSteps": 2, "batchSize": 2, "learningRate": "1e-2"}
     assert job.run("train") == 0, job.log
     assert json.loads((job.output / "adapter_config.json").read_bytes())["use_rslora"] is True
 

@@ -43,7 +43,7 @@ def make_training(*, uid: str = UID, **spec: Any) -> LoRATrainingJob:
 
 
 def make_training_plan(job: LoRATrainingJob, retry: str | None = None) -> TrainingPlan:
-    return TrainingPlan(job=job, base=Source(uri="pvc://models/m"), settings=SETTINGS, retry=retry)
+    return TrainingPlan(job=job, base=Source(uri="pvc://models/m"), init=None, settings=SETTINGS, retry=retry)
 
 
 def make_benchmark_plan(*, adapter: bool = True) -> BenchmarkPlan:
@@ -104,7 +104,7 @@ def test_training_config_names_each_dataset_as_the_user_did() -> None:
     assert config.report_url == "http://op/v1/reports/loratrainingjobs/n/t"
 
 
-@pytest.mark.parametrize("stage", ["prepare", "train"])
+@pytest.mark.parametrize("stage", ["prepare", "train", "merge"])
 def test_job_fails_at_once_on_wrong_input_and_ignores_evictions(stage: str) -> None:
     rules = training_job(make_training_plan(make_training()), stage)["spec"]["podFailurePolicy"]["rules"]
     assert [rule["action"] for rule in rules] == ["FailJob", "Ignore"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from whetstone_dev.places import CHECKOUT
 
-from whetstone_bench import figures, guard_cost, scale, serving
+from whetstone_bench import figures, floor, guard_cost, scale, serving
 from whetstone_bench.stage import Stage
 
 OUTPUT = CHECKOUT / "build" / "bench" / "serving.json"
@@ -29,7 +29,7 @@ PARTS: dict[str, Callable[[Stage], list[figures.Figure]]] = {
     "replace": _replace,
     "guard": lambda stage: guard_cost.guard_cost(stage.folder / "guard", rounds=6, seconds=4),
     "pods": lambda stage: scale.many_pods(stage, pods=64, adapters=32),
-    "fleet": lambda stage: scale.fleet(stage, servers=200),
+    "fleet": lambda stage: [*scale.fleet(stage, servers=200), floor.bare_writes(stage, servers=200)],
 }
 
 

@@ -3,17 +3,20 @@
 import time
 from collections.abc import Callable
 
+import httpx
 from integration.api import Object
-from integration.engine_pods import SERVER_SPEC, Kubelet
+from integration.engine_pods import SERVER_SPEC, EnginePod, Kubelet
 from integration.operator_process import OperatorProcess
 from integration.world import ADAPTER, DATASET, World
 from support.waiting import eventually
+from whetstone_api.pod_state import SIDECAR_PORT
 
 from whetstone_bench.figures import Figure, spread
 from whetstone_bench.stage import Stage
 
 KIND = "ModelServer"
 PROBE_CASES = 4
+PROBE_SERIES = "whetstone_adapter_probe_seconds"
 
 
 def publish_to_effective(stage: Stage, *, replicas: int, samples: int) -> list[Figure]:
@@ -42,8 +45,10 @@ def publish_to_effective(stage: Stage, *, replicas: int, samples: int) -> list[F
                     world.end_well(job, adapter=published, metrics={})
 
                 ended.append(_until_effective(world, end, digest=published["digest"], replicas=replicas))
+        probes = [_probe_seconds(pod) for pod in kubelet.running(replicas)]
     what = f"{replicas} replica" + ("s" if replicas > 1 else "")
     return [
+        spread(f"probe of {PROBE_CASES} answers by the sidecar, {what}", probes, "s"),
         spread(f"publication reported -> effective on {what}", reported[1:], "s"),
         spread(f"pod of the Job ended -> effective on {what} (no report)", ended, "s"),
     ]
@@ -71,6 +76,13 @@ def replacement(stage: Stage, *, adapters: int, samples: int) -> Figure:
             eventually(lambda name=name: name not in kubelet.pods, what="the old pod is gone")
     noun = "adapter" if adapters == 1 else "adapters"
     return spread(f"replacement pod started -> ready with {adapters} {noun}", took, "s")
+
+
+def _probe_seconds(pod: EnginePod) -> float:
+    """Return the mean time of a sidecar's probes; the engine answers at once, so all of it is ours."""
+    text = httpx.get(f"http://{pod.address}:{SIDECAR_PORT}/metrics", trust_env=False, timeout=10).text
+    values = dict(line.split(" ") for line in text.splitlines() if line.startswith(PROBE_SERIES))
+    return float(values[f"{PROBE_SERIES}_sum"]) / float(values[f"{PROBE_SERIES}_count"])
 
 
 def _train(world: World, name: str) -> Object:

@@ -36,7 +36,7 @@ class Stage:
             name = definition["metadata"]["name"]
             eventually(lambda name=name: is_established(self.api.raw("GET", f"{collection}/{name}")), what=name)
         install_rights(self._plane, self.api)
-        self._kubeconfig = account_kubeconfig(self._plane, self.api, self.folder)
+        self.kubeconfig = account_kubeconfig(self._plane, self.api, self.folder)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -62,7 +62,7 @@ class Stage:
     def operator(self, world: World) -> Iterator[OperatorProcess]:
         """Give the running operator."""
         log = self.folder / f"operator-{world.namespace}.log"
-        process = OperatorProcess(kubeconfig=self._kubeconfig, namespace=world.namespace, log=log)
+        process = OperatorProcess(kubeconfig=self.kubeconfig, namespace=world.namespace, log=log)
         process.start()
         try:
             yield process

@@ -30,7 +30,19 @@ from whetstone_operator.runtime.references import References
 Mark = Callable[[Key], None]
 CHILD_KINDS = (DEPLOYMENT, DISRUPTION_BUDGET, JOB, SERVICE, CONFIG_MAP)
 """Children whose changes wake their owner. Secrets are not watched: that would need the right to list them all."""
-_UNREAD_STATUS = {DISRUPTION_BUDGET.plural: None, SERVICE.plural: None, DEPLOYMENT.plural: ("conditions",)}
+
+
+def _deployment_status(status: dict[str, Any]) -> Any:
+    """Return all but the conditions; of these only whether pods are refused."""
+    failing = [one["status"] for one in status.get("conditions") or [] if one["type"] == "ReplicaFailure"]
+    return {**status, "conditions": failing}
+
+
+def _nothing(_: dict[str, Any]) -> Any:
+    return None
+
+
+_READ_STATUS = {DISRUPTION_BUDGET.plural: _nothing, SERVICE.plural: _nothing, DEPLOYMENT.plural: _deployment_status}
 _OWNERS = {
     Label.MODEL_SERVER: MODEL_SERVER,
     Label.TRAINING_JOB: TRAINING_JOB,
@@ -69,7 +81,7 @@ def build_registry(mark: Mark, references: References) -> kopf.OperatorRegistry:
         references: Which other objects a change wakes.
     """
     registry = kopf.OperatorRegistry()
-    news = News(_UNREAD_STATUS)
+    news = News(_READ_STATUS)
 
     def login(**kwargs: Any) -> Any:
         return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)

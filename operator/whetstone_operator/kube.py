@@ -8,6 +8,7 @@ import json
 import os
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Protocol, Self
 from urllib.parse import urlencode
 
@@ -63,10 +64,12 @@ class Kube(Protocol):
     async def list(self, kind: Kind, namespace: str | None, labels: dict[str, str] | None = None) -> list[Object]:
         """Return the objects of a namespace (all of them: None) that carry the labels."""
 
-    async def apply(self, obj: Object) -> Object:
+    async def apply(self, obj: Object, *, look: bool = True) -> Object:
         """Apply an object on the server side, taking over conflicting fields; return what is stored.
 
-        One that is stored as wanted is only read.
+        Args:
+            obj: The object.
+            look: Read it first, and leave it alone when it is stored as wanted; not where it surely is not.
         """
 
     async def apply_status(self, obj: Object) -> Object | None:
@@ -105,13 +108,19 @@ class KubeAio:
         self._shared: dict[str, asyncio.Task[Object | None]] = {}
 
     @classmethod
-    async def connect(cls) -> Self:
-        """Return a client for the cluster that the pod runs in, else for the current context of KUBECONFIG."""
+    async def connect(cls, kubeconfig: Path | None = None) -> Self:
+        """Return a client.
+
+        Args:
+            kubeconfig: File whose current context is used; by default the pod's own cluster, else KUBECONFIG.
+        """
         configuration = client.Configuration()
         if not _PROXIES & {name.lower() for name in os.environ}:
             # With it, aiohttp looks for ~/.netrc before every request, in a thread.
             configuration.client_session_kwargs = {"trust_env": False}
-        if "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ:
+        if kubeconfig is not None:
+            await config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration)
+        elif "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ:
             config.load_incluster_config(client_configuration=configuration)
         else:
             await config.load_kube_config(client_configuration=configuration)
@@ -151,11 +160,12 @@ class KubeAio:
             if not query["continue"]:
                 return items
 
-    async def apply(self, obj: Object) -> Object:
+    async def apply(self, obj: Object, *, look: bool = True) -> Object:
         wanted = stamp(obj)
-        stored = await self.get(kind_of(obj), obj["metadata"]["namespace"], obj["metadata"]["name"])
-        if stored is not None and holds(stored, wanted):
-            return stored
+        if look:
+            stored = await self.get(kind_of(obj), obj["metadata"]["namespace"], obj["metadata"]["name"])
+            if stored is not None and holds(stored, wanted):
+                return stored
         return await self._apply(wanted)
 
     async def apply_status(self, obj: Object) -> Object | None:

@@ -63,6 +63,21 @@ def test_what_kubernetes_writes_at_rest_is_not_answered_with_requests(
     eventually(nothing_but_reads_of_the_last, what="rest")
 
 
+def test_children_of_a_new_server_are_written_without_a_look(
+    world: World, operator: OperatorProcess, operators_requests: Callable[[], list[str]]
+) -> None:
+    world.claims()
+    world.serve()
+    world.wait_reason(KIND, "server", "EngineStarting")
+    asked = [one.split("?")[0].split() for one in operators_requests() if f"/{world.namespace}/" in one]
+    first: dict[str, str] = {}
+    for verb, path in asked:
+        first.setdefault(path.rpartition(f"/{world.namespace}/")[2], verb)
+    children = ("configmaps/server-desired", "secrets/server-access", "services/server")
+    children += ("deployments/server-engine", "poddisruptionbudgets/server-engine")
+    assert {child: first.get(child) for child in children} == dict.fromkeys(children, "patch")
+
+
 def _is_read_of(request: str, server: str) -> bool:
     verb = request.split()[0]
     return verb in ("get", "list") and (server in request or "/persistentvolumeclaims/" in request)

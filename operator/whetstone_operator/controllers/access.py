@@ -34,7 +34,8 @@ async def apply_access(work: Work[ModelServer], *, token: str) -> str | None:
             problems.append(problem)
         else:
             keys[spec.name] = key
-    await work.context.kube.apply(build_access(server, access_policy(server, keys, token=token), token=token))
+    wanted = build_access(server, access_policy(server, keys, token=token), token=token)
+    await work.context.kube.apply(wanted, look=not work.new)
     if server.spec.api_keys:
         work.look_again(POLL_SECONDS)
     return problems[0] if problems else None

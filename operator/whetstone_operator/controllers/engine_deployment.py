@@ -48,11 +48,9 @@ async def apply_deployment(work: Work[ModelServer], server: ModelServer) -> tupl
         refusal = await _judge(work, wanted)
         if refusal is not None:
             return _kept(stored, refusal)
-    applied = await kube.apply(wanted)
+    applied = await kube.apply(wanted, look=not work.new)
     status = applied.get("status") or {}
     if int(status.get("updatedReplicas", 0)) < int(applied["spec"].get("replicas", 1)):
-        # A change of a Deployment's conditions alone wakes nobody.
-        work.look_again(FORBIDDEN_POLL_SECONDS)
         return applied, refused_pods(applied)
     return applied, None
 

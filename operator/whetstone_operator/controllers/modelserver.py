@@ -70,13 +70,10 @@ class ServerReconcile:
         jobs = [spec.training_job_ref.name for spec in self.server.spec.adapters or [] if spec.training_job_ref]
         await self._kube.fetch(
             work.namespace,
-            (
-                *((CLAIM, claim) for claim in build.claims(self.server)),
-                (SECRET, build.token_name(self.server)),
-                (CONFIG_MAP, build.desired_name(self.server)),
-                *((TRAINING_JOB, job) for job in jobs),
-            ),
+            (*((CLAIM, claim) for claim in build.claims(self.server)), *((TRAINING_JOB, job) for job in jobs)),
+            own=((SECRET, build.token_name(self.server)), (CONFIG_MAP, build.desired_name(self.server))),
             pods=build.pod_selector(self.server),
+            new=work.new,
         )
 
     async def check_claims(self, work: Work[ModelServer]) -> None:
@@ -134,8 +131,8 @@ class ServerReconcile:
     async def apply_children(self, work: Work[ModelServer]) -> None:
         """Apply Service, disruption budget, access rules and Deployment."""
         *_, self.access_problem, (self.deployment, self.refusal) = await asyncio.gather(
-            self._kube.apply(build.build_service(self.server)),
-            self._kube.apply(build.build_disruption_budget(self.server)),
+            self._kube.apply(build.build_service(self.server), look=not work.new),
+            self._kube.apply(build.build_disruption_budget(self.server), look=not work.new),
             apply_access(work, token=self.token),
             apply_deployment(work, self.server),
         )
@@ -263,7 +260,7 @@ class ServerReconcile:
             wanted = wanted.model_copy(update={"revision": revision})
         self.held = self.desired = wanted
         if changed:
-            await self._kube.apply(build.build_desired(self.server, wanted))
+            await self._kube.apply(build.build_desired(self.server, wanted), look=False)
 
     async def _ask_pods(self, work: Work[ModelServer]) -> None:
         self.views = list(await asyncio.gather(*(self._ask(work, pod) for pod in self.pods)))

@@ -1,7 +1,7 @@
 """Which events of a watch say something new: controllers of Kubernetes write much that no reconcile of ours reads."""
 
 import json
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 _BOOKKEEPING = frozenset({"resourceVersion", "managedFields"})
@@ -12,11 +12,11 @@ class News:
     """Remembers what was last heard of each object, as a hash.
 
     Args:
-        unread: Of a kind's status, by the kind's plural, the fields that no reconcile reads; None: all of it.
+        read: By a kind's plural, what reconciles read of its status; of kinds without an entry they read all of it.
     """
 
-    def __init__(self, unread: Mapping[str, Iterable[str] | None]) -> None:
-        self._unread = {plural: None if names is None else frozenset(names) for plural, names in unread.items()}
+    def __init__(self, read: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
+        self._read_status = read
         self._heard: dict[Hashable, int] = {}
 
     def is_news(self, plural: str, event: Mapping[str, Any]) -> bool:
@@ -40,9 +40,5 @@ class News:
         """Return the part of an object that reconciles read."""
         metadata = {name: value for name, value in obj["metadata"].items() if name not in _BOOKKEEPING}
         found = {**obj, "metadata": metadata}
-        if plural in self._unread:
-            names = self._unread[plural]
-            status = found.pop("status", None) or {}
-            if names is not None:
-                found["status"] = {name: value for name, value in status.items() if name not in names}
-        return found
+        read = self._read_status.get(plural)
+        return found if read is None else {**found, "status": read(obj.get("status") or {})}

@@ -24,19 +24,36 @@ class ReadAhead:
         self._objects: dict[tuple[Kind, str, str], Object | None] = {}
         self._pods: dict[str, Objects] = {}
 
-    async def fetch(self, namespace: str, objects: Iterable[tuple[Kind, str]], *, pods: dict[str, str]) -> None:
+    async def fetch(
+        self,
+        namespace: str,
+        objects: Iterable[tuple[Kind, str]],
+        *,
+        own: Iterable[tuple[Kind, str]],
+        pods: dict[str, str],
+        new: bool,
+    ) -> None:
         """Read objects by kind and name, and the pods that carry labels, all at the same time.
+
+        Args:
+            namespace: Where they are.
+            objects: Objects of others.
+            own: Children of the object that is reconciled.
+            pods: Labels of its pods.
+            new: It has neither children nor pods yet, so these are not asked for.
 
         Raises:
             KubeError: As `Kube`.
         """
-        wanted = list(dict.fromkeys(objects))
+        own = list(own)
+        wanted = list(dict.fromkeys((*objects, *(() if new else own))))
+        listing = [] if new else [self._kube.list(POD, namespace, pods)]
         listed, found = await asyncio.gather(
-            self._kube.list(POD, namespace, pods),
-            asyncio.gather(*(self._kube.get(kind, namespace, name) for kind, name in wanted)),
+            asyncio.gather(*listing), asyncio.gather(*(self._kube.get(kind, namespace, name) for kind, name in wanted))
         )
-        self._pods = {_selector(pods): listed}
-        self._objects = {(kind, namespace, name): obj for (kind, name), obj in zip(wanted, found, strict=True)}
+        self._pods = {_selector(pods): listed[0] if listed else []}
+        self._objects = {(kind, namespace, name): None for kind, name in own}
+        self._objects |= {(kind, namespace, name): obj for (kind, name), obj in zip(wanted, found, strict=True)}
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """Return an object, or None when it does not exist."""
@@ -49,9 +66,9 @@ class ReadAhead:
             return self._pods.pop(_selector(labels))
         return await self._kube.list(kind, namespace, labels)
 
-    async def apply(self, obj: Object) -> Object:
+    async def apply(self, obj: Object, *, look: bool = True) -> Object:
         """Apply an object on the server side."""
-        return await self._kube.apply(obj)
+        return await self._kube.apply(obj, look=look)
 
     async def create(self, obj: Object) -> Object:
         """Create an object."""

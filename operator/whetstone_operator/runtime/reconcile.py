@@ -63,6 +63,8 @@ class Work[R: Resource]:
         status: `status` in wire form; steps change it, it is written once at the end. `conditions` and
             `observedGeneration` in it are written from elsewhere.
         conditions: Its conditions; the summary ones come from `settle`.
+        new: Whether no reconcile of it has come to an end. It may have children all the same, for the operator may die
+            at any moment: what follows from them is then left to the next reconcile, which the status written wakes.
     """
 
     def __init__(self, context: Context, resource: R, *, status: dict[str, Any]) -> None:
@@ -74,6 +76,7 @@ class Work[R: Resource]:
         self.conditions = Conditions(
             status.get("conditions") or [], generation=resource.metadata.generation, now=self.now
         )
+        self.new = not status.get("observedGeneration")
         self.run_to_end = isinstance(getattr(resource, "spec", None), RunToEndSpec)
         self.ended: Finished | None = None
         self.requeue_after: float | None = None

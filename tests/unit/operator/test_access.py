@@ -29,7 +29,7 @@ class Secrets:
     async def get(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
         return self.stored.get(name)
 
-    async def apply(self, obj: dict[str, Any]) -> dict[str, Any]:
+    async def apply(self, obj: dict[str, Any], *, look: bool) -> dict[str, Any]:
         self.stored[obj["metadata"]["name"]] = obj
         return obj
 
@@ -46,6 +46,7 @@ async def apply(secrets: Secrets, **spec: Any) -> tuple[str | None, float | None
     work = SimpleNamespace(
         resource=server,
         namespace=server.metadata.namespace,
+        new=True,
         context=SimpleNamespace(kube=secrets),
         look_again=looks.append,
     )

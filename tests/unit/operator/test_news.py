@@ -11,7 +11,7 @@ def event(kind: str | None = "MODIFIED", *, version: int = 1, **parts: Any) -> d
 
 
 def news() -> News:
-    return News({"budgets": None, "deployments": ("conditions",)})
+    return News({"budgets": lambda _: None, "deployments": lambda status: status.get("replicas")})
 
 
 def test_the_first_word_of_an_object_is_news_and_its_repetition_is_not() -> None:

@@ -30,7 +30,8 @@ async def test_reads_are_made_at_once_and_given_once() -> None:
     ahead = ReadAhead(client)  # type: ignore[arg-type]
     labels = {"b": "2", "a": "1"}
     async with asyncio.timeout(10):
-        await ahead.fetch("team", [(CLAIM, "models"), (SECRET, "token"), (CLAIM, "models")], pods=labels)
+        claims = [(CLAIM, "models"), (CLAIM, "models")]
+        await ahead.fetch("team", claims, own=[(SECRET, "token")], pods=labels, new=False)
     assert await ahead.get(CLAIM, "team", "models") == {"name": "models"}
     assert await ahead.get(SECRET, "team", "token") is None
     assert await ahead.list(POD, "team", labels) == [{"name": "pod"}]
@@ -39,3 +40,13 @@ async def test_reads_are_made_at_once_and_given_once() -> None:
     await ahead.get(SECRET, "team", "token")
     await ahead.list(POD, "team", labels)
     assert len(client.asked) == 5
+
+
+async def test_a_new_object_is_not_asked_for_children() -> None:
+    client = Slow(reads=1)
+    ahead = ReadAhead(client)  # type: ignore[arg-type]
+    async with asyncio.timeout(10):
+        await ahead.fetch("team", [(CLAIM, "models")], own=[(SECRET, "token")], pods={"a": "1"}, new=True)
+    assert await ahead.get(SECRET, "team", "token") is None
+    assert await ahead.list(POD, "team", {"a": "1"}) == []
+    assert client.asked == ["PersistentVolumeClaim team/models"]

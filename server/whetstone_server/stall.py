@@ -80,8 +80,12 @@ class StallWatch:
     async def _ask(self, base_name: str) -> None:
         try:
             await self._engine.one_token(base_name)
-        except (EngineUnreachableError, EngineRefusedError) as error:
+        except EngineUnreachableError as error:
             log.info("a token was asked for in vain: %s", error)
+        except EngineRefusedError as error:
+            # An answer, too: the engine is not asked again at once.
+            self._moved = time.monotonic()
+            log.info("the engine gives no token: %s", error)
         finally:
             if self._task is asyncio.current_task():
                 self._task = None

@@ -18,6 +18,7 @@ from support.loop import Loop
 from support.waiting import eventually
 from whetstone_api.vocabulary import TOKEN_HEADER
 from whetstone_dev.demo import plan
+from whetstone_server.engine import PROGRESS
 
 pytestmark = pytest.mark.cluster
 OURS = "contract--00000000"
@@ -210,13 +211,25 @@ def test_adapter_changes_log_probabilities_and_the_base_repeats_itself(fake: Eng
         ("/v1/completions", {"prompt": "ls", "max_tokens": 1}),
         ("/v1/chat/completions", CHAT),
         ("/tokenize", {"prompt": "ls"}),
+        ("/tokenize", {"messages": CHAT["messages"], "add_generation_prompt": True}),
     ],
-    ids=["completion", "chat", "tokenize"],
+    ids=["completion", "chat", "tokenize", "tokenize a conversation"],
 )
 def test_answers_have_the_same_shape(fake: Engine, real: Engine, path: str, request_: dict[str, Any]) -> None:
     answers = [engine.post(path, model=engine.base, **request_) for engine in (fake, real)]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert departures(*(answer.json() for answer in answers)) == []
+
+
+def test_series_of_progress_move_with_every_answer(fake: Engine, real: Engine) -> None:
+    for engine in (fake, real):
+        before = PROGRESS.findall(engine.get("/metrics").text)
+        assert before
+        engine.post("/v1/completions", model=engine.base, prompt="ls", max_tokens=1)
+        eventually(
+            lambda asked=engine, old=before: PROGRESS.findall(asked.get("/metrics").text) != old,
+            what="a series moves",
+        )
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])

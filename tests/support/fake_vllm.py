@@ -119,6 +119,8 @@ class FakeVllm:
         self.generates.set()
         """Cleared, the engine hangs: it takes requests, generates nothing and calls itself healthy."""
         self.keeps_series = True
+        self.refuse_tokens: tuple[int, str] | None = None
+        """Answer to every request for one token."""
         self.chat_template: str | None = TEMPLATE
         self.stream_chunks = 3
         self.port = 0
@@ -277,6 +279,9 @@ class FakeVllm:
 
     async def _complete(self, body: dict[str, Any], send: Send) -> None:
         model = body["model"]
+        if body["prompt"] == [1] and self.refuse_tokens is not None:
+            await _error(send, *self.refuse_tokens)
+            return
         if not await self._serves(model, send):
             return
         if body.get("prompt_logprobs") is not None and self.refuse_probes is not None:

@@ -103,6 +103,18 @@ async def test_idle_engine_is_asked_for_a_token_now_and_then_and_stays_healthy(p
     assert not pod.sidecar.state().engine_stalled
 
 
+async def test_engine_that_gives_no_tokens_to_anybody_is_asked_now_and_then(pod: Pod) -> None:
+    pod.engine.refuse_tokens = (400, "This model does not generate")
+    pod.want()
+    await pod.settled()
+    watch(pod, stall_ask_seconds=0.4)
+    await reached(pod, lambda: asked(pod) == 1)
+    calls = len(pod.engine.calls)
+    await reached(pod, lambda: asked(pod) == 3)
+    assert len([path for _, path, _ in pod.engine.calls[calls:] if path == "/metrics"]) > 10
+    assert not pod.sidecar.state().engine_stalled
+
+
 async def test_engine_without_series_is_not_judged(pod: Pod) -> None:
     pod.engine.keeps_series = False
     pod.want()

@@ -1,12 +1,27 @@
 """What keeps engine pods from becoming ready by their sidecars' own account. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from whetstone_api.pod_state import PodState
 from whetstone_api.vocabulary import Reason
 
 from whetstone_operator.controllers.adapters import PodView
-from whetstone_operator.controllers.engine_pods import PodProblem
+from whetstone_operator.controllers.engine_pods import PodProblem, find_problem
+
+
+def find_obstacle(pods: Sequence[Mapping[str, Any]], views: Sequence[PodView]) -> PodProblem | None:
+    """Return what keeps pods from becoming ready: by their status, and by what they say themselves.
+
+    What only the user can mend comes first, and then what a pod says now: the status of one whose engine was started
+    again tells of the engine before.
+
+    Args:
+        pods: The pods as stored.
+        views: The same as their sidecars see themselves.
+    """
+    found = [problem for problem in (find_told(views), find_problem(pods)) if problem is not None]
+    return min(found, key=lambda problem: not problem.stalled, default=None)
 
 
 def find_told(pods: Sequence[PodView]) -> PodProblem | None:

@@ -8,8 +8,8 @@ from whetstone_api.vocabulary import ConditionType, Reason
 
 from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
 from whetstone_operator.controllers.engine_failure import advise
-from whetstone_operator.controllers.engine_pods import PodProblem, fetching_pod, find_problem, is_ready, started_at
-from whetstone_operator.controllers.pod_truth import find_told
+from whetstone_operator.controllers.engine_pods import PodProblem, fetching_pod, is_ready, started_at
+from whetstone_operator.controllers.pod_truth import find_obstacle
 from whetstone_operator.controllers.rollout import restart_causes
 from whetstone_operator.kinds import Key
 from whetstone_operator.metrics import ADAPTER_EFFECTIVE, ADAPTER_LOADED, PUBLISH_TO_EFFECTIVE, SERVER_READY
@@ -56,7 +56,7 @@ async def settle_readiness(
         work.finish(Reason.SERVING, f"{wanted} of {wanted} replicas ready")
         return
     gauge.set(0)
-    problem = find_problem(pods) or find_told(views)
+    problem = find_obstacle(pods, views)
     if problem is not None:
         await _raise_problem(work, problem)
     if (pod := fetching_pod(pods)) is not None:

@@ -6,7 +6,7 @@ import pytest
 from unit.operator.objects import digest
 from whetstone_api.pod_state import AdapterState, BaseState, PodState
 from whetstone_operator.controllers.adapters import PodView
-from whetstone_operator.controllers.pod_truth import find_told
+from whetstone_operator.controllers.pod_truth import find_obstacle, find_told
 
 WRONG = BaseState(status="False", reason="Divergent", message="off by 3 nats")
 
@@ -50,3 +50,30 @@ def test_required_adapter_that_failed_is_named() -> None:
     assert problem is not None
     assert (problem.reason, problem.stalled) == ("RankTooHigh", False)
     assert problem.message == "pod p waits for the required adapter sql: why"
+
+
+def restarted(restarts: int) -> dict[str, Any]:
+    last = {"terminated": {"exitCode": 137, "reason": "Error"}}
+    engine = {"name": "engine", "restartCount": restarts, "state": {"running": {}}, "lastState": last}
+    return {"metadata": {"name": "p"}, "status": {"containerStatuses": [engine]}}
+
+
+@pytest.mark.parametrize(
+    ("restarts", "view", "reason"),
+    [
+        (1, pod(base=WRONG), "BaseDivergent"),
+        (9, pod(base=WRONG), "BaseDivergent"),
+        (1, pod(engineHealthy=False, engineStalled=True), "EngineStalled"),
+        (9, pod(engineHealthy=False, engineStalled=True), "EngineFailed"),
+        (1, pod(engineHealthy=False), "EngineFailed"),
+    ],
+    ids=["wrong base", "wrong base of a crashing engine", "hang", "hang of a crashing engine", "crash"],
+)
+def test_what_a_pod_says_now_comes_before_what_its_engine_died_of(restarts: int, view: PodView, reason: str) -> None:
+    problem = find_obstacle([restarted(restarts)], [view])
+    assert problem is not None
+    assert problem.reason == reason
+
+
+def test_pods_without_a_problem_have_no_obstacle() -> None:
+    assert find_obstacle([], [pod(ready=True)]) is None

@@ -47,7 +47,7 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     yield from _pairs(_flags(old.get("args")), _flags(new.get("args")))
     before, after = _environment(old), _environment(new)
     yield from (f"{name} environment {key}" for key in sorted(before | after) if before.get(key) != after.get(key))
-    if (old.get("resources") or {}) != (new.get("resources") or {}):
+    if _resources(old) != _resources(new):
         yield f"{name} resources"
 
 
@@ -63,6 +63,12 @@ def _flags(arguments: Sequence[str] | None) -> dict[str, str]:
         argument.partition("=")[0] if argument.startswith("-") else f"#{place}": argument
         for place, argument in enumerate(arguments or ())
     }
+
+
+def _resources(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a container's resources with the requests that Kubernetes gives to a pod's limits, not to a template's."""
+    given = container.get("resources") or {}
+    return {**given, "requests": {**(given.get("limits") or {}), **(given.get("requests") or {})}}
 
 
 def _environment(container: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,12 @@ def test_pods_as_wanted_restart_for_nothing() -> None:
     assert restart_causes([containers(), containers()], containers()) == []
 
 
+def test_requests_that_follow_from_limits_are_no_restart() -> None:
+    limits = {"nvidia.com/gpu": "1", "memory": "8Gi"}
+    pod = containers(resources={"limits": limits, "requests": {"cpu": "1", **limits}})
+    assert restart_causes([pod], containers(resources={"limits": limits, "requests": {"cpu": "1"}})) == []
+
+
 @pytest.mark.parametrize(
     ("new", "cause"),
     [

@@ -5,13 +5,14 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from whetstone_api.chat_template import ChatTemplate
 from whetstone_api.schema import ApiModel, Rule
 
 OWN_FLAGS = (
     # Fields of the spec say these.
     *("model", "served-model-name", "host", "port", "dtype", "max-model-len", "quantization"),
     *("gpu-memory-utilization", "device-memory-utilization", "tensor-parallel-size", "pipeline-parallel-size"),
-    *("enable-auto-tool-choice", "tool-call-parser", "reasoning-parser"),
+    *("enable-auto-tool-choice", "tool-call-parser", "reasoning-parser", "chat-template"),
     *("enable-lora", "lora-modules", "default-mm-loras", "max-loras", "max-lora-rank", "max-cpu-loras"),
     # How the pod starts and ends, and how many processes share the adapters.
     *("shutdown-timeout", "api-server-count", "headless", "nnodes", "node-rank", "master-addr", "master-port"),
@@ -134,6 +135,8 @@ class EngineSpec(ApiModel):
     """GPUs of one replica: as many as tensor x pipeline x data are requested, unless resources name a device."""
     tool_calling: ToolCalling | None = None
     """How tool calls and reasoning are read out of the model's text."""
+    chat_template: ChatTemplate | None = None
+    """Template that conversations are rendered with; the model's own when absent."""
     env: Annotated[list[EngineVariable], Field(max_length=64)] | None = Field(
         default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     )

@@ -70,6 +70,8 @@ class Annotation(StrEnum):
     """On engine pods: digest of the `spec.podTemplate` that they were made with."""
     APPLIED = "whetstone.dev/applied-digest"
     """On children: a digest of all that the operator applied, by which it knows that nothing is to be changed."""
+    CHAT_TEMPLATE = "whetstone.dev/chat-template"
+    """On engine pods: the text of `spec.engine.chatTemplate` that they were made with."""
 
 
 class AliasMoveReason(StrEnum):

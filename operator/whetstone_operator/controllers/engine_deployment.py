@@ -2,16 +2,16 @@
 
 import re
 from http import HTTPStatus
-from typing import Any
 
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.vocabulary import Annotation, Reason
 
+from whetstone_operator.controllers.chat_template import read_chat_template
 from whetstone_operator.kinds import DEPLOYMENT
 from whetstone_operator.kube import KubeError, Object
 from whetstone_operator.resources import modelserver as build
 from whetstone_operator.resources.overlay import OverlayError
-from whetstone_operator.resources.pod_template import FIELD
+from whetstone_operator.resources.pod_template import FIELD, overlay_digest
 from whetstone_operator.runtime.outcome import Interrupt, Stalled, Waiting
 from whetstone_operator.runtime.reconcile import Work
 
@@ -25,6 +25,8 @@ _NO_VERDICT = ("exceeded quota", 'cannot create resource "pods"')
 async def apply_deployment(work: Work[ModelServer], server: ModelServer) -> tuple[Object, Interrupt | None]:
     """Apply the Deployment, unless `spec.podTemplate` is refused: then the pods that run go on as they are.
 
+    A chat template that is not there any more changes nothing either: the pods keep theirs.
+
     Args:
         work: The reconcile.
         server: The server with its sources pinned.
@@ -36,23 +38,31 @@ async def apply_deployment(work: Work[ModelServer], server: ModelServer) -> tupl
         Interrupt: There is no Deployment yet, and none can be made.
     """
     kube = work.context.kube
-    overlay = server.spec.pod_template
-    stored = None
-    if overlay is not None:
+    overlay, engine = server.spec.pod_template, server.spec.engine
+    stored: Object | None = None
+    problem: Interrupt | None = None
+    if overlay is not None or engine.chat_template is not None:
         stored = await kube.get(DEPLOYMENT, work.namespace, build.deployment_name(server))
     try:
-        wanted = build.build_deployment(server, work.context.settings)
+        chat_template = await read_chat_template(work)
+    except Interrupt as interrupt:
+        _, problem = _kept(stored, interrupt)
+        chat_template = _annotation(stored, Annotation.CHAT_TEMPLATE)
+        if chat_template is None:
+            return _kept(stored, problem)
+    try:
+        wanted = build.build_deployment(server, work.context.settings, chat_template=chat_template)
     except OverlayError as error:
         return _kept(stored, Stalled(Reason.INVALID_SPEC, str(error)))
-    if overlay is not None and _overlay(stored) != _overlay(wanted):
+    if overlay is not None and _annotation(stored, Annotation.POD_TEMPLATE) != overlay_digest(overlay):
         refusal = await _judge(work, wanted)
         if refusal is not None:
             return _kept(stored, refusal)
     applied = await kube.apply(wanted, look=not work.new)
     status = applied.get("status") or {}
     if int(status.get("updatedReplicas", 0)) < int(applied["spec"].get("replicas", 1)):
-        return applied, refused_pods(applied)
-    return applied, None
+        problem = problem or refused_pods(applied)
+    return applied, problem
 
 
 def refused_pods(deployment: Object) -> Interrupt | None:
@@ -74,10 +84,11 @@ def _kept(stored: Object | None, refusal: Interrupt) -> tuple[Object, Interrupt]
     return stored, refusal
 
 
-def _overlay(deployment: Object | None) -> Any:
-    """Return the digest of the overlay that a Deployment's pods are made with."""
+def _annotation(deployment: Object | None, name: Annotation) -> str | None:
+    """Return an annotation of the pods that a Deployment makes."""
     metadata = deployment["spec"]["template"].get("metadata") or {} if deployment else {}
-    return (metadata.get("annotations") or {}).get(Annotation.POD_TEMPLATE)
+    value: str | None = (metadata.get("annotations") or {}).get(name)
+    return value
 
 
 async def _judge(work: Work[ModelServer], deployment: Object) -> Interrupt | None:

@@ -3,6 +3,7 @@
 Adapters and aliases are hot: they never appear here. Everything that does restarts engines.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,13 @@ def restart_causes(pods: Sequence[Mapping[str, Any]], template: Mapping[str, Any
 def _overlay_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     if _annotations(old).get(Annotation.POD_TEMPLATE) != _annotations(new).get(Annotation.POD_TEMPLATE):
         yield "podTemplate"
+    before, after = (_short_digest(_annotations(one).get(Annotation.CHAT_TEMPLATE)) for one in (old, new))
+    if before != after:
+        yield f"chatTemplate {before} -> {after}"
+
+
+def _short_digest(text: str | None) -> str:
+    return "none" if text is None else f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _annotations(one: Mapping[str, Any]) -> Mapping[str, str]:

@@ -16,6 +16,12 @@ from whetstone_api.vocabulary import Reason
 from whetstone_operator.resources import source_volumes
 from whetstone_operator.resources.access import FOLDER as ACCESS_FOLDER
 from whetstone_operator.resources.access import access_mount, access_volume
+from whetstone_operator.resources.chat_template import (
+    template_annotations,
+    template_mounts,
+    template_options,
+    template_volumes,
+)
 from whetstone_operator.resources.engine import (
     asks_for_devices,
     engine_options,
@@ -134,24 +140,28 @@ def build_service(server: ModelServer) -> dict[str, Any]:
     }
 
 
-def build_template(server: ModelServer, settings: Settings) -> dict[str, Any]:
+def build_template(server: ModelServer, settings: Settings, *, chat_template: str | None = None) -> dict[str, Any]:
     """Return the pod template of the engine pods.
+
+    Args:
+        server: The server.
+        settings: What the administrator decided.
+        chat_template: Text of the chat template that its spec asks for.
 
     Raises:
         OverlayError: `spec.podTemplate` says what users may not decide.
     """
     labels = {**child_labels(server, component=COMPONENT), **pod_selector(server)}
-    ours = {"metadata": {"labels": labels}, "spec": _pod(server, settings)}
+    metadata: dict[str, Any] = {"labels": labels}
+    if annotations := template_annotations(chat_template):
+        metadata["annotations"] = annotations
+    ours = {"metadata": metadata, "spec": _pod(server, settings)}
     return lay_over(ours, server.spec.pod_template)
 
 
-def build_deployment(server: ModelServer, settings: Settings) -> dict[str, Any]:
-    """Return the Deployment of the engine pods.
-
-    Raises:
-        OverlayError: As `build_template`.
-    """
-    template = build_template(server, settings)
+def build_deployment(server: ModelServer, settings: Settings, *, chat_template: str | None = None) -> dict[str, Any]:
+    """Return the Deployment of the engine pods; arguments and errors are those of `build_template`."""
+    template = build_template(server, settings, chat_template=chat_template)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -226,6 +236,7 @@ def _pod(server: ModelServer, settings: Settings) -> dict[str, Any]:
             {"name": "desired", "configMap": {"name": desired_name(server)}},
             *source_volumes.store_secrets(server),
             *source_volumes.model_volumes(server),
+            *template_volumes(server.spec.engine),
             report_token_volume(),
             empty_volume("adapters"),
             empty_volume("guard-root"),
@@ -266,6 +277,7 @@ def engine_arguments(server: ModelServer) -> list[str]:
         f"--middleware={GUARD_CLASS}",
         f"--shutdown-timeout={lifetimes(spec).shutdown}",
         *engine_options(spec.engine),
+        *template_options(spec.engine),
         *extra_arguments(spec.engine),
     ]
 
@@ -307,6 +319,7 @@ def _engine_container(server: ModelServer, settings: Settings) -> dict[str, Any]
             {"name": "adapters", "mountPath": ADAPTERS_FOLDER, "readOnly": True},
             {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
             access_mount(),
+            *template_mounts(server.spec.engine),
             {"name": "guard-root", "mountPath": GUARD_ROOT, "readOnly": True},
             {"name": "engine-tmp", "mountPath": _TMP},
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - a volume of the pod

@@ -73,6 +73,7 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
             "quantization": "Fp8",
             "parallelism": {"tensor": 2, "pipeline": 1, "data": 1},
             "toolCalling": {"parser": "hermes", "reasoningParser": "qwen3"},
+            "chatTemplate": {"configMapRef": {"name": "chat", "key": "t"}} if far else {"inline": "{{ messages }}"},
             "env": [{"name": "OMP_NUM_THREADS", "value": "4"}],
             "extraArgs": ["--enforce-eager"],
         },

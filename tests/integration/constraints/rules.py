@@ -197,6 +197,15 @@ RULES: tuple[RuleRow, ...] = (
         reject=({"spec.engine.toolCalling": {}},),
     ),
     RuleRow(
+        node="ModelServer.spec.engine.chatTemplate",
+        message="give exactly one of inline and configMapRef",
+        accept=({"spec.engine.chatTemplate": {"configMapRef": {"name": "chat", "key": "t"}}}, {}),
+        reject=(
+            {"spec.engine.chatTemplate": {}},
+            {"spec.engine.chatTemplate.configMapRef": {"name": "chat", "key": "t"}},
+        ),
+    ),
+    RuleRow(
         node="ModelServer.spec.engine.env[]",
         message="env must not set what opens the engine",
         accept=tuple({"spec.engine.env.0.name": one} for one in ("VLLM_LOGGING_LEVEL", "NCCL_DEBUG", "MY_PATH")),

@@ -19,7 +19,6 @@ OF_JOBS = {
     Reason.SUCCEEDED,
     Reason.ADOPTED,
     Reason.SUSPENDED,
-    Reason.CONFIG_MAP_NOT_FOUND,
     Reason.DEADLINE_EXCEEDED,
     Reason.ATTEMPTS_EXHAUSTED,
 }

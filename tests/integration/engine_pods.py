@@ -78,6 +78,7 @@ class EnginePod:
         self._portal = portal
         self._stack = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
+        self._environment: dict[str, str] = {}
         self.url = ""
         self.started_at = 0.0
         """Monotonic time."""
@@ -92,7 +93,7 @@ class EnginePod:
         (self._folder / "desired.json").write_text(desired)
         (self._folder / "report-token").write_text(report_token)
         self.url = self._stack.enter_context(self._portal.wrap_async_context_manager(self.engine.served()))
-        environment = {
+        self._environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": f"{CHECKOUT / 'operator'}:{CHECKOUT / 'server'}",
             "WHETSTONE_SIDECAR_HOST": self.address,
@@ -106,11 +107,14 @@ class EnginePod:
             "WHETSTONE_REPORT_URL": report_url,
             "WHETSTONE_REPORT_TOKEN_FILE": str(self._folder / "report-token"),
         }
+        self._start_sidecar()
+
+    def _start_sidecar(self) -> None:
         sidecar = [sys.executable, "-m", "whetstone_server", "sidecar"]
-        with (self._folder / "sidecar.log").open("wb") as sink:
+        with (self._folder / "sidecar.log").open("ab") as sink:
             self._process = subprocess.Popen(
                 ["unshare", "--mount", "sh", "-c", _MOUNT, "sh", str(self._claims.folder), *sidecar],
-                env=environment,
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,
@@ -139,6 +143,13 @@ class EnginePod:
     def let_lists_go_on(self) -> None:
         """Answer them again."""
         self._portal.call(self.engine.lists_go_on.set)
+
+    def kill_sidecar(self) -> None:
+        """Kill the sidecar without any warning, and start it again as a kubelet does."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(30)
+        self._start_sidecar()
 
     def hang(self) -> None:
         """Let the engine take requests and generate nothing."""

@@ -10,9 +10,11 @@ from integration.operator_process import OperatorProcess
 from integration.world import World
 from support.waiting import eventually
 from whetstone_api.digests import versioned_name
+from whetstone_api.vocabulary import ADAPTER_HEADER
 
 pytestmark = pytest.mark.integration
 KIND = "ModelServer"
+ASK = {"model": "tuned", "prompt": "x"}
 
 
 @pytest.fixture
@@ -81,6 +83,47 @@ def test_every_pod_that_comes_holds_the_adapter_and_those_that_go_are_forgotten(
 
         eventually(told, what=f"the adapter effective on {replicas}")
         world.wait_reason(KIND, "server", "Serving")
+
+
+def test_pods_that_come_while_the_operator_is_down_hold_what_they_should(
+    world: World, operator: OperatorProcess, kubelet: Kubelet
+) -> None:
+    source = kubelet.claims.publish("a")
+    version = versioned_name("tuned", source["digest"])
+    world.create(KIND, "server", {**SERVER_SPEC, "replicas": 2, "adapters": [{"name": "tuned", "source": source}]})
+    before = set(map(id, kubelet.running(2)))
+    world.wait_reason(KIND, "server", "Serving")
+    operator.kill()
+    for pod in world.engine_pods():
+        world.api.delete("Pod", pod["metadata"]["name"], namespace=world.namespace)
+    eventually(lambda: not before & set(map(id, kubelet.pods.values())), what="the old pods are gone")
+    pods = kubelet.running(2)
+    assert [list(pod.engine.adapters) for pod in pods] == [[version], [version]]
+    answers = [httpx.post(f"{pod.url}/v1/completions", json=ASK, trust_env=False) for pod in pods]
+    assert [(answer.status_code, answer.headers.get(ADAPTER_HEADER)) for answer in answers] == [(200, version)] * 2
+    operator.start()
+    world.wait_reason(KIND, "server", "Serving")
+    [status] = world.get(KIND, "server")["status"]["adapters"]
+    assert (status["loadedReplicas"], status["effectiveReplicas"]) == (2, 2)
+
+
+def test_killed_sidecar_takes_up_what_its_engine_holds_and_no_client_notices(world: World, kubelet: Kubelet) -> None:
+    source = kubelet.claims.publish("a")
+    version = versioned_name("tuned", source["digest"])
+    world.create(KIND, "server", {**SERVER_SPEC, "adapters": [{"name": "tuned", "source": source}]})
+    [pod] = kubelet.running(1)
+    world.wait_reason(KIND, "server", "Serving")
+    loads = pod.loads()
+    pod.kill_sidecar()
+    answer = httpx.post(f"{pod.url}/v1/completions", json=ASK, trust_env=False)
+    assert (answer.status_code, answer.headers.get(ADAPTER_HEADER)) == (200, version)
+    eventually(pod.is_ready, what="the new sidecar is ready")
+    assert (list(pod.engine.adapters), pod.loads()) == ([version], loads)
+    renewed = kubelet.claims.publish("b", alpha=80)
+    changed = {"spec": {"adapters": [{"name": "tuned", "source": renewed}]}}
+    world.api.merge(KIND, "server", changed, namespace=world.namespace)
+    wanted = [versioned_name("tuned", renewed["digest"])]
+    eventually(lambda: list(pod.engine.adapters) == wanted, what="the new sidecar follows the spec")
 
 
 def test_required_adapter_that_the_engine_refuses_is_named_by_a_pod_that_waits(world: World, kubelet: Kubelet) -> None:

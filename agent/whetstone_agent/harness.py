@@ -176,6 +176,7 @@ def _agents(config: BenchmarkConfig) -> tuple[list[dict[str, Any]], int]:
                 "max_turns": parameters.max_turns,
                 "max_tokens": parameters.max_tokens,
                 "temperature": float(config.sampling.temperature),
+                "top_p": float(config.sampling.top_p),
                 "seed": config.sampling.seed + attempt,
             },
         }

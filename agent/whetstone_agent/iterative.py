@@ -47,6 +47,7 @@ class IterativeBashOptions(AgentOptions):
     max_turns: int = Field(default=10, ge=1)
     max_tokens: int = Field(default=1024, ge=1)
     temperature: float = Field(default=0.0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
     seed: int = Field(default=0, ge=0)
 
 
@@ -151,6 +152,8 @@ class IterativeBashAgent(BaseAgent):
                 messages=messages,  # type: ignore[arg-type]
                 max_tokens=settings.max_tokens,
                 temperature=settings.temperature,
+                # Sent even where it changes nothing: a server's default sampling must not enter a benchmark.
+                top_p=settings.top_p,
                 seed=settings.seed,
             )
         except APIConnectionError as error:

@@ -29,8 +29,8 @@ def agent_identity(agent: AgentSpec) -> dict[str, Any]:
 
 def sampling_identity(sampling: SamplingSpec) -> dict[str, Any]:
     """Return the sampling with one form for equal numbers (`0.70` is `0.7`)."""
-    temperature = Decimal(sampling.temperature).normalize()
-    return {"temperature": format(temperature, "f"), "seed": sampling.seed}
+    texts = {"temperature": sampling.temperature, "topP": sampling.top_p}
+    return {**{name: format(Decimal(text).normalize(), "f") for name, text in texts.items()}, "seed": sampling.seed}
 
 
 def comparability(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> Comparability:

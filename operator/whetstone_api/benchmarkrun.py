@@ -104,8 +104,16 @@ class SamplingSpec(ApiModel):
 
     temperature: DecimalString = "0"
     """Sampling temperature."""
+    top_p: DecimalString = "1"
+    """Share of the probability that is sampled from, above 0 and at most 1."""
     seed: Annotated[int, Field(ge=0, le=4294967295)] = 0
     """Seed sent with each request; attempt k adds k."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="double(self.topP) > 0.0 && double(self.topP) <= 1.0",
+            message="topP must be above 0 and at most 1",
+        ),
+    )
 
 
 class GateMetric(StrEnum):

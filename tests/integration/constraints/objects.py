@@ -210,7 +210,7 @@ def benchmark_run(*, improving: bool) -> Object:
             }
         },
         "agent": {"name": "whetstone", "parameters": {"maxTurns": 3, "maxTokens": 64, "systemPrompt": "Be brief."}},
-        "sampling": {"temperature": "0", "seed": 0},
+        "sampling": {"temperature": "0", "topP": "1", "seed": 0},
         "attempts": 1,
         "concurrency": 4,
         "baselineRef": {"name": "baseline"},

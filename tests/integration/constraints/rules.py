@@ -316,6 +316,12 @@ RULES: tuple[RuleRow, ...] = (
         reject=({"spec.output.adapter.uri": "pvc://claim"},),
     ),
     RuleRow(
+        node="BenchmarkRun.spec.sampling",
+        message="topP must be above 0 and at most 1",
+        accept=({"spec.sampling.topP": "1"}, {"spec.sampling.topP": "1e-2"}),
+        reject=({"spec.sampling.topP": "0"}, {"spec.sampling.topP": "1.01"}),
+    ),
+    RuleRow(
         node="LoRATrainingJob.spec.initAdapter",
         message="give exactly one of source and trainingJobRef",
         accept=({"spec.initAdapter": {"trainingJobRef": {"name": "t"}}},),

@@ -309,6 +309,7 @@ FORMATS: Mapping[str, Format] = {
     f"{BR}.spec.resources.limits.*": QUANTITY,
     f"{BR}.spec.resources.requests.*": QUANTITY,
     f"{BR}.spec.sampling.temperature": DECIMAL,
+    f"{BR}.spec.sampling.topP": SAMPLED,
     f"{BR}.spec.suite.harbor.dataset.uri": URI,
     f"{BR}.spec.suite.harbor.trialResources.limits.*": QUANTITY,
     f"{BR}.spec.suite.harbor.trialResources.requests.*": QUANTITY,

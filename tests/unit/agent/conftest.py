@@ -57,7 +57,7 @@ def configure(tmp_path: Path, dataset: Path) -> Callable[..., BenchmarkConfig]:
                 "suite": {"harbor": {"dataset": {"uri": "pvc://data/tasks"}}}["harbor"],
                 "datasetPath": str(dataset),
                 "agent": {"name": "whetstone", "parameters": {"maxTurns": 3, "maxTokens": 64}},
-                "sampling": {"temperature": "0", "seed": 7},
+                "sampling": {"temperature": "0", "topP": "0.90", "seed": 7},
                 "attempts": 1,
                 "concurrency": 2,
                 "outputPath": str(tmp_path / "results" / name),

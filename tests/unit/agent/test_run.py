@@ -11,10 +11,12 @@ import pytest
 from unit.agent.fake_model import FakeModel
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.harness import EnvironmentChoice, job_folder, job_settings
-from whetstone_agent.recipe import recipe_digest
+from whetstone_agent.recipe import recipe_digest, sampling_identity
 from whetstone_agent.run import run_benchmark
 from whetstone_agent.tasks import admit_tasks
 from whetstone_api.access import API_KEY_VARIABLE
+from whetstone_api.benchmarkrun import SamplingSpec
+from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.reports import MAX_TERMINATION_BYTES, Outcome, ProgressReport, TerminationReport
 from whetstone_api.run_artifact import RunArtifact
@@ -83,7 +85,16 @@ async def test_iterative_agent_works_in_the_sandbox_and_its_episode_is_kept(
     assert trajectory["steps"][2]["tool_calls"][0]["arguments"] == {"command": "touch done_0.txt"}
     row = json.loads((trial / "agent" / "messages.jsonl").read_text())
     assert [message["role"] for message in row["messages"]] == ["system", "user", "assistant", "user", "assistant"]
-    assert all(request["seed"] == 7 for request in fake.requests if "seed" in request)
+    sampled = [request for request in fake.requests if "seed" in request]
+    assert {(one["seed"], one["temperature"], one["top_p"]) for one in sampled} == {(7, 0, 0.9)}
+
+
+def test_sampling_in_other_words_is_the_same_and_another_share_is_not() -> None:
+    texts = ("0.90", "9e-1", "0.8")
+    ours, same, other = (
+        canonical_digest(sampling_identity(SamplingSpec.model_validate({"topP": text}))) for text in texts
+    )
+    assert ours == same != other
 
 
 @pytest.mark.parametrize(("given", "sent"), [("k-1", "Bearer k-1"), (None, "Bearer none")])

@@ -1,16 +1,19 @@
 """Validate and Prepare: from the user's files to masked token rows. Loads no weights and needs no accelerator."""
 
 import logging
+import math
 import secrets
 import shutil
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from whetstone_api.adapter_artifact import DatasetIdentity, TemplateCase
 from whetstone_api.jobs import DatasetFile, TrainingConfig
-from whetstone_api.loratrainingjob import DatasetReport
+from whetstone_api.loratrainingjob import DatasetReport, Lengths
 from whetstone_api.vocabulary import Reason
 
 from whetstone_trainer.dataset import Row, invalid_row, read_rows
@@ -113,10 +116,23 @@ class _Totals:
         self.rows = 0
         self.tokens = 0
         self.loss_tokens = 0
-        self.longest = 0
+        self.lengths = array("I")
+        self.duplicates = 0
+        self._seen: set[bytes] = set()
         self.tasks: set[str] = set()
         self.samples: list[Sample] = []
         self.templates: list[TemplateCase] = []
+
+    def is_new(self, row: Row, rendered: Rendered) -> bool:
+        """Return whether no row before was the same, and count those that were; the task of either is in the data."""
+        if row.task:
+            self.tasks.add(row.task)
+        key = blake2b(repr((rendered.input_ids, rendered.spans)).encode(), digest_size=16).digest()
+        if key in self._seen:
+            self.duplicates += 1
+            return False
+        self._seen.add(key)
+        return True
 
     def add(self, row: Row, rendered: Rendered) -> None:
         start = template_case(row, rendered)
@@ -125,9 +141,21 @@ class _Totals:
         self.rows += 1
         self.tokens += len(rendered.input_ids)
         self.loss_tokens += rendered.loss_tokens
-        self.longest = max(self.longest, len(rendered.input_ids))
-        if row.task:
-            self.tasks.add(row.task)
+        self.lengths.append(len(rendered.input_ids))
+
+    def report(self, recipe_digest: str) -> DatasetReport:
+        """Return the figures."""
+        ordered = sorted(self.lengths)
+        p50, p90, p99 = (ordered[math.ceil(len(ordered) * share) - 1] for share in (0.5, 0.9, 0.99))
+        return DatasetReport(
+            rows=self.rows,
+            tokens=self.tokens,
+            loss_tokens=self.loss_tokens,
+            longest=ordered[-1],
+            duplicates=self.duplicates,
+            lengths=Lengths(p50=p50, p90=p90, p99=p99),
+            recipe_digest=recipe_digest,
+        )
 
 
 def _write(config: TrainingConfig, recipe: Recipe, folder: Path) -> PreparedReport:
@@ -139,6 +167,8 @@ def _write(config: TrainingConfig, recipe: Recipe, folder: Path) -> PreparedRepo
             before = totals.rows
             for row in read_rows(dataset):
                 rendered = _render(renderer, dataset, row=row, config=config, limit=recipe.settings.max_length)
+                if not totals.is_new(row, rendered):
+                    continue
                 if len(totals.samples) < SAMPLES:
                     totals.samples.append(_sample(renderer, dataset, row=row, rendered=rendered))
                 totals.add(row, rendered)
@@ -147,13 +177,7 @@ def _write(config: TrainingConfig, recipe: Recipe, folder: Path) -> PreparedRepo
     report = PreparedReport(
         recipe_digest=recipe.digest,
         recipe=recipe.content,
-        dataset=DatasetReport(
-            rows=totals.rows,
-            tokens=totals.tokens,
-            loss_tokens=totals.loss_tokens,
-            longest=totals.longest,
-            recipe_digest=recipe.digest,
-        ),
+        dataset=totals.report(recipe.digest),
         datasets=identities,
         task_digests=sorted(totals.tasks),
         samples=totals.samples,

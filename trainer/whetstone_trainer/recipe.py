@@ -18,8 +18,8 @@ from whetstone_trainer.errors import UserError
 from whetstone_trainer.init_adapter import read_init_adapter
 
 TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json")
-MASK = "assistant-turns/1"
-"""How rows are rendered and masked (`render.py`); another way is another recipe."""
+MASK = "assistant-turns/2"
+"""How rows are rendered, masked and left out (`render.py`, `prepare.py`); another way is another recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,27 @@ def test_report_counts_rows_tokens_and_tasks(job: Job) -> None:
     assert learned == ["a0a0a0<|im_end|>", "a1a1a1<|im_end|>", "a2a2a2<|im_end|>"]
 
 
+def test_rows_that_are_the_same_are_trained_on_once(job: Job) -> None:
+    short, other, long = chat_row("q", "a"), chat_row("q", "b"), chat_row("q" * 150, "a")
+    job.write(
+        [short, other, short, {"messages": short["messages"], "task": "sha256:1"}, *[chat_row("r", "a")] * 2, long]
+    )
+    report = prepare_data(job.config, read_recipe(job.config))
+    assert (report.dataset.rows, report.dataset.duplicates) == (4, 3)
+    assert len(prepared_rows(job)) == 4
+    assert [one.rows for one in report.datasets] == [4]
+    assert report.task_digests == ["sha256:1"]
+
+
+def test_report_has_the_lengths_of_rows(job: Job) -> None:
+    job.write([chat_row("q" * number, "a") for number in range(1, 101)])
+    report = prepare_data(job.config, read_recipe(job.config)).dataset
+    assert report.lengths is not None
+    least = report.longest - 99
+    found = (report.lengths.p50, report.lengths.p90, report.lengths.p99)
+    assert found == (least + 49, least + 89, least + 98)
+
+
 def test_report_keeps_starts_of_conversations_as_the_template_rendered_them(job: Job) -> None:
     long, short = chat_row("q" * 200, "a"), chat_row("how?", "so")
     job.write([short, short, long])

@@ -152,6 +152,16 @@ class BaseCheck:
         return answers
 
     async def _judge_alone(self, name: str) -> None:
+        try:
+            await self._ask_until_judged(name)
+        finally:
+            if self._task is asyncio.current_task():
+                self._task = None
+        if self._alone is not None and self._alone.status == "False":
+            log.error("%s: %s", name, self._alone.message)
+        self._done()
+
+    async def _ask_until_judged(self, name: str) -> None:
         for attempt in range(SANITY_ATTEMPTS):
             try:
                 self._alone = await self._look(name, attempt)
@@ -164,10 +174,6 @@ class BaseCheck:
                 log.info("the base is judged later: %s", error)
                 break
             await asyncio.sleep(self._settings.retry_seconds)
-        if self._alone is not None and self._alone.status == "False":
-            log.error("%s: %s", name, self._alone.message)
-        self._task = None
-        self._done()
 
     async def _look(self, name: str, attempt: int) -> BaseState:
         tokens = await self._engine.tokenize(name, probe.FOREIGN_TEXT)

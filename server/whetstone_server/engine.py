@@ -4,8 +4,8 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from typing import Any
 
@@ -102,16 +102,14 @@ class Engine:
 
     async def tokenize(self, model: str, text: str) -> list[int]:
         """Return the token ids of a text."""
-        answer = await self._call("POST", "/tokenize", body={"model": model, "prompt": text})
-        return [int(token) for token in answer["tokens"]]
+        return _tokens(await self._call("POST", "/tokenize", body={"model": model, "prompt": text}))
 
     async def render(self, model: str, case: TemplateCase) -> list[int]:
         """Return the token ids that the engine's chat template makes of a conversation whose answer is to come."""
         body = {"model": model, "messages": case.messages, "add_generation_prompt": True}
         if case.tools:
             body["tools"] = case.tools
-        answer = await self._call("POST", "/tokenize", body=body)
-        return [int(token) for token in answer["tokens"]]
+        return _tokens(await self._call("POST", "/tokenize", body=body))
 
     async def prompt_logprobs(
         self, model: str, sequences: Sequence[list[int]], *, patience: float = HOLD_SECONDS
@@ -154,8 +152,9 @@ class Engine:
     async def _measure(self, model: str, prompts: list[list[int]]) -> list[list[float]]:
         request = {"model": model, "prompt": prompts, "prompt_logprobs": 0, "max_tokens": 1, "temperature": 0}
         answer = await self._generate(request)
-        by_index = {choice["index"]: choice["prompt_logprobs"] for choice in answer["choices"]}
-        return [_logprobs(tokens, by_index[index]) for index, tokens in enumerate(prompts)]
+        with _understood("the answer with log-probabilities"):
+            by_index = {choice["index"]: choice["prompt_logprobs"] for choice in answer["choices"]}
+            return [_logprobs(tokens, by_index[index]) for index, tokens in enumerate(prompts)]
 
     async def _generate(self, request: dict[str, Any]) -> Any:
         self.asked_at = time.monotonic()
@@ -202,6 +201,20 @@ class Engine:
                 return await response.text()
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise EngineUnreachableError(f"{method} {path}: {error or type(error).__name__}") from error
+
+
+@contextmanager
+def _understood(what: str) -> Iterator[None]:
+    """Turn an answer of another form than vLLM's into a refusal: it must not end who asks without a word."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise EngineRefusedError(HTTPStatus.OK, f"{what} has another form than vLLM's: {error!r}") from error
+
+
+def _tokens(answer: Any) -> list[int]:
+    with _understood("the answer of /tokenize"):
+        return [int(token) for token in answer["tokens"]]
 
 
 def _logprobs(tokens: Sequence[int], entries: Sequence[Any]) -> list[float]:

@@ -96,6 +96,8 @@ class FakeVllm:
         """Answer to a load, by adapter."""
         self.refuse_probes: tuple[int, str] | None = None
         """Answer to every request for prompt log-probabilities."""
+        self.speaks_otherwise = False
+        """Its answers to /tokenize have another form than vLLM's."""
         self.fragile = False
         """Ends when prompt log-probabilities meet another request, as vLLM does on CPUs with LoRA."""
         self.ended = False
@@ -253,7 +255,8 @@ class FakeVllm:
             return
         text = render_chat(body["messages"], self.chat_template or "") if "messages" in body else body["prompt"]
         tokens = tokens_of(text)
-        await send_json(send, {"tokens": tokens, "count": len(tokens), "max_model_len": 2048})
+        answer = {"tokens": tokens, "count": len(tokens), "max_model_len": 2048}
+        await send_json(send, {"ids": tokens} if self.speaks_otherwise else answer)
 
     def _shift(self, model: str) -> float:
         if model == BASE or model in self.without_effect:

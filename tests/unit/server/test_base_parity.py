@@ -114,6 +114,14 @@ async def test_base_that_cannot_be_judged_keeps_nobody_out(pod: Pod, status: int
     assert len(measurements(pod)) == asked
 
 
+async def test_engine_whose_answers_have_another_form_keeps_nobody_out(pod: Pod) -> None:
+    pod.engine.speaks_otherwise = True
+    pod.want()
+    state = await pod.settled()
+    assert (state.base.status, state.open) == ("Unknown", True)
+    assert "the answer of /tokenize has another form than vLLM's" in state.base.message
+
+
 async def test_adapter_of_the_engine_that_gives_no_numbers_is_divergent(pod: Pod) -> None:
     record = record_probe(effect=0.5, fingerprint=pod.fingerprint)
     broken = pod.adapter("broken", probe=record)

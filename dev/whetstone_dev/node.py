@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import shutil
+import socket
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from whetstone_dev.network import Ranges
 from whetstone_dev.pki import Pki
 from whetstone_dev.processes import Processes, end
 
+KUBELET_PORT = 10250
 REGISTRY_HOST = "registry.whetstone.local:5000"
 """The registry's name in image references; containerd maps it to the registry's address."""
 HELPER_IMAGE = f"localhost/whetstone/nodehelper:{versions.NODE_HELPER}"
@@ -92,22 +94,8 @@ class Node:
         self._write_network()
         self._write_kubelet()
         self._start_containerd()
-        kubelet = self._pki.kubeconfig(
-            f"kubelet-{self.name}", subject=f"/O=system:nodes/CN=system:node:{self.name}", server=self.plane.server
-        )
-        self._spawn(
-            "kubelet",
-            [
-                self.plane.component("kubelet"),
-                f"--kubeconfig={kubelet}",
-                f"--config={self.folder / 'kubelet.yaml'}",
-                f"--hostname-override={self.name}",
-                f"--node-ip={self.address}",
-                f"--root-dir={self.folder / 'kubelet'}",
-                f"--cert-dir={self.folder / 'kubelet-pki'}",
-            ],
-            config=self.folder / "kubelet.yaml",
-        )
+        # Once it listens it works: the API server calls a node Ready for most of a minute after its kubelet has ended.
+        self.plane.wait_for(self._kubelet_listens, processes=[self.process("containerd")], timeout=60)
         self._pki.kubeconfig("kube-proxy", subject="/CN=system:kube-proxy", server=self.plane.server)
         self._spawn(
             "kube-proxy",
@@ -150,6 +138,28 @@ class Node:
 
     def _ctr(self, *arguments: str | Path) -> list[str | Path]:
         return ["ctr", "-a", self.socket, "-n", "k8s.io", *arguments]
+
+    def _kubelet_listens(self) -> bool:
+        """Start the kubelet, again when it has ended: containerd takes its calls only some time after other calls."""
+        kubelet = self._pki.kubeconfig(
+            f"kubelet-{self.name}", subject=f"/O=system:nodes/CN=system:node:{self.name}", server=self.plane.server
+        )
+        self._spawn(
+            "kubelet",
+            [
+                self.plane.component("kubelet"),
+                f"--kubeconfig={kubelet}",
+                f"--config={self.folder / 'kubelet.yaml'}",
+                f"--hostname-override={self.name}",
+                f"--node-ip={self.address}",
+                f"--root-dir={self.folder / 'kubelet'}",
+                f"--cert-dir={self.folder / 'kubelet-pki'}",
+            ],
+            config=self.folder / "kubelet.yaml",
+        )
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            return probe.connect_ex((self.address, KUBELET_PORT)) == 0
 
     def _start_containerd(self) -> None:
         fresh = not self._processes.alive(self.process("containerd"))

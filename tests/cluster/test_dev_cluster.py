@@ -89,6 +89,24 @@ def test_killed_kubelet_is_started_again_and_objects_survive(cluster: Cluster) -
     assert json.loads(cluster.kubectl("get", "pod", POD, "--output=json"))["metadata"]["uid"] == pod["metadata"]["uid"]
 
 
+def test_rebooted_node_runs_its_pods_again(cluster: Cluster) -> None:
+    pod = reader(cluster)
+    before = pids(cluster)
+    cluster.node().stop()
+    up()
+    listening = pids(cluster)["kubelet"]
+    assert listening != before["kubelet"]
+
+    def again() -> bool:
+        same = json.loads(cluster.kubectl("get", "pod", POD, "--output=json"))
+        assert same["metadata"]["uid"] == pod["metadata"]["uid"]
+        [container] = same["status"]["containerStatuses"]
+        return container["ready"] and container["restartCount"] > 0
+
+    eventually(again, what="the pod runs again", seconds=60)
+    assert pids(cluster)["kubelet"] == listening
+
+
 def test_up_in_another_checkout_writes_a_kubeconfig_there(cluster: Cluster, tmp_path: Path) -> None:
     ours = pids(cluster)
     default = BUILD / "kubeconfig"

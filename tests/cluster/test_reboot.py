@@ -19,7 +19,9 @@ def test_adapter_is_served_again_after_the_node_was_rebooted(loop: Loop) -> None
     cluster.up()
 
     def back() -> bool:
-        [same] = [one for one in loop.engine_pods() if pod_is_ready(one)]
+        ready = [one for one in loop.engine_pods() if pod_is_ready(one)]
+        assert len(ready) == 1, f"{len(ready)} pods Ready"
+        [same] = ready
         counts = {item["name"]: item["restartCount"] for item in same["status"]["containerStatuses"]}
         replaced = same["metadata"]["uid"] != pod["metadata"]["uid"]
         assert replaced or all(counts[name] > count for name, count in restarts.items()), f"{counts}"

@@ -56,6 +56,7 @@ KEPT_KEYWORDS = (
     "maxProperties",
 )
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
+INT_OR_STRING = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
 BOUNDS = {"string": "maxLength", "array": "maxItems"}
 
 Node = dict[str, Any]
@@ -143,7 +144,7 @@ def _inlined(node: Mapping[str, Any], *, definitions: Mapping[str, Node]) -> Nod
 def _single(flat: Node, *, definitions: Mapping[str, Node], where: str) -> Node:
     """Return the node without `anyOf`: an optional becomes plain, int or string becomes int-or-string."""
     if "anyOf" not in flat:
-        return flat
+        return _mixed(flat)
     branches = [_inlined(branch, definitions=definitions) for branch in flat["anyOf"]]
     branches = [branch for branch in branches if branch.get("type") != "null"]
     own = {key: value for key, value in flat.items() if key not in ("anyOf", "title")}
@@ -155,8 +156,13 @@ def _single(flat: Node, *, definitions: Mapping[str, Node], where: str) -> Node:
             f"{where}: a union of {sorted(map(str, types))} has no structural form; use a field a variant"
         )
     bounds = {key: value for branch in branches for key, value in branch.items() if key not in ("type", "title")}
-    union = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
-    return bounds | own | union
+    return bounds | own | INT_OR_STRING
+
+
+def _mixed(flat: Node) -> Node:
+    """Return a node whose values are numbers and texts (`Literal["Auto", 1]`) as int-or-string."""
+    kinds = {type(value) for value in flat.get("enum", ())}
+    return flat | INT_OR_STRING if kinds == {int, str} and "type" not in flat else flat
 
 
 def _add_children(result: Node, flat: Node, *, definitions: Mapping[str, Node], where: str, defaults: bool) -> None:

@@ -1,11 +1,12 @@
 """ModelServer: a vLLM server with hot LoRA adapters and stable aliases."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from whetstone_api.access import ApiKeySpec, LimitsSpec
 from whetstone_api.aliases import AliasSpec, AliasStatus
+from whetstone_api.capacity import AdapterCapacity, CapacityStatus
 from whetstone_api.engine import EngineSpec
 from whetstone_api.pod_template import PodTemplate
 from whetstone_api.sampling import DefaultSampling
@@ -126,15 +127,6 @@ class AdapterSelector(ApiModel):
     """Labels that a job must carry, all of them."""
 
 
-class AdapterCapacity(ApiModel):
-    """What the engine reserves for adapters."""
-
-    max_loras: Annotated[int, Field(ge=1, le=64)] = 4
-    """Adapters in one batch."""
-    max_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = 16
-    """Highest rank that can be loaded; memory is reserved for it."""
-
-
 class StartupSpec(ApiModel):
     """How long a start may take."""
 
@@ -231,6 +223,8 @@ class AdapterStatus(ApiModel):
     """Content digest of the version."""
     source: Annotated[str, Field(max_length=512)] | None = None
     """Where it came from."""
+    rank: int | None = None
+    """Its rank; absent until a pod has told it."""
     loaded_replicas: int = 0
     """Ready pods whose engine lists it."""
     effective_replicas: int = 0
@@ -293,6 +287,8 @@ class ModelServerStatus(Status):
     """The merged model that is served, with `spec.model.trainingJobRef`."""
     adapters: Annotated[list[AdapterStatus], Field(max_length=MAX_ADAPTERS)] | None = None
     """Adapters as the pods report them."""
+    capacity: CapacityStatus | None = None
+    """What engines reserve for adapters from their next start on."""
     sources: Annotated[list[ResolvedSource], Field(max_length=65)] | None = None
     """Commits of the `hf://` places that the spec names by branch or tag."""
     failures: Annotated[list[AdapterFailure], Field(max_length=10)] | None = None

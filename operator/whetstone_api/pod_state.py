@@ -22,6 +22,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from whetstone_api.model_facts import ModelFacts
 from whetstone_api.wire import WireModel
 
 ENGINE_PORT = 8000
@@ -72,6 +73,7 @@ class DesiredState(WireModel):
     model_path: str
     """Folder of the base model inside the sidecar."""
     max_rank: int
+    """Highest rank that pods load at all; a pod whose engine takes less refuses more."""
     dtype: str
     """Engine's precision: auto, float32, bfloat16 or float16; of quantized weights, the method (`fp8`)."""
     adapters: list[DesiredAdapter] = Field(default_factory=list)
@@ -115,6 +117,8 @@ class AdapterState(WireModel):
     name: str
     served_name: str
     digest: str
+    rank: int | None = None
+    """Its rank, once its files are there."""
     loaded: bool = False
     """The engine lists it now."""
     effect: Effect = Effect.PENDING
@@ -149,6 +153,8 @@ class PodState(WireModel):
     engine_boot: str = ""
     """Identity of the engine's process; another one has forgotten all adapters."""
     base: BaseState = BaseState()
+    model: ModelFacts | None = None
+    """Sizes of the base model; None where its folder does not say them."""
     adapters: list[AdapterState] = Field(default_factory=list)
     aliases: dict[str, str] = Field(default_factory=dict)
     """Routes that the guard holds now."""

@@ -72,6 +72,8 @@ class Annotation(StrEnum):
     """On children: a digest of all that the operator applied, by which it knows that nothing is to be changed."""
     CHAT_TEMPLATE = "whetstone.dev/chat-template"
     """On engine pods: the text of `spec.engine.chatTemplate` that they were made with."""
+    ENGINE_FORM = "whetstone.dev/engine-form"
+    """On the Deployment of a ModelServer with `Auto`: a digest of what restarts its engines beside their adapters."""
 
 
 class AliasMoveReason(StrEnum):
@@ -220,6 +222,8 @@ class Reason(StrEnum):
     """An adapter's rank is above `adapterCapacity.maxRank`."""
     BASE_MISMATCH = "BaseMismatch"
     """An adapter was trained on another base model than the server serves."""
+    CAPACITY_RAISED = "CapacityRaised"
+    """Engines restart because an adapter needs more than `adapterCapacity: Auto` had reserved."""
     ALIAS_MOVED = "AliasMoved"
     """An alias now answers with another version."""
 

@@ -116,7 +116,8 @@ def _check_rank(folder: Path, config: Mapping[str, Any], max_rank: int) -> None:
             raise ArtifactError(
                 Reason.RANK_TOO_HIGH,
                 f"{path}: {field} is {rank}, the server loads up to {max_rank}; raise"
-                " spec.adapterCapacity.maxRank of the ModelServer or train with a lower rank",
+                " spec.adapterCapacity.maxRank of the ModelServer (Auto does so by itself) or train with a lower"
+                " rank",
             )
 
 

@@ -14,6 +14,7 @@ from whetstone_api.pod_state import AdapterState, DesiredAdapter, DesiredState, 
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.preflight import check_adapter
+from whetstone_artifacts.rank import read_rank
 
 from whetstone_server import fetching, measures, probe
 from whetstone_server.base_parity import BaseCheck
@@ -34,6 +35,7 @@ class Held:
     """One wanted adapter version and where it stands in this pod."""
 
     wanted: DesiredAdapter
+    rank: int | None = None
     loaded: bool = False
     effect: Effect = Effect.PENDING
     reason: str = ""
@@ -81,6 +83,8 @@ class Held:
             name=self.wanted.name,
             served_name=self.wanted.served_name,
             digest=self.wanted.digest,
+            # Told with what came of it: of itself it would be worth no report.
+            rank=self.rank if self.loaded or self.reason else None,
             loaded=self.loaded,
             effect=self.effect,
             reason=self.reason,
@@ -158,6 +162,7 @@ class Loader:
                 return
             held.failed_signature = None
         await asyncio.to_thread(fetching.fetch, wanted, target, secrets_dir=self._settings.secrets_dir)
+        held.rank = await asyncio.to_thread(read_rank, target)
         record = await asyncio.to_thread(read_probe, target)
         # The base's part needs no adapter: it is judged even if this one is refused, and measured while it loads.
         base = asyncio.create_task(self._compare_base(held, desired, record))
@@ -185,7 +190,7 @@ class Loader:
             check_adapter,
             target,
             base_fingerprint=model.fingerprint,
-            max_rank=desired.max_rank,
+            max_rank=self._settings.max_rank or desired.max_rank,
             model_config=model.config,
         )
 

@@ -21,6 +21,7 @@ class Settings:
         token_file: File of the operator's token.
         report_url: The operator's endpoint for the server's reports; empty for none.
         report_token_file: Projected token for those reports.
+        max_rank: Highest rank that the pod's engine loads; None where the desired state says it.
         timer_seconds: Time between two comparisons with the engine while nothing happens.
         busy_seconds: The same while the engine starts or requests drain.
         drain_seconds: Longest wait for the last request of an adapter that is to go.
@@ -40,6 +41,7 @@ class Settings:
     token_file: Path = Path("/etc/whetstone/token/token")
     report_url: str = ""
     report_token_file: Path = Path(REPORT_TOKEN_PATH)
+    max_rank: int | None = None
     timer_seconds: float = 5.0
     busy_seconds: float = 0.5
     drain_seconds: float = 30.0
@@ -73,4 +75,5 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         token_file=Path(env.get("WHETSTONE_TOKEN_FILE", default.token_file)),
         report_url=env.get("WHETSTONE_REPORT_URL", ""),
         report_token_file=Path(env.get("WHETSTONE_REPORT_TOKEN_FILE", default.report_token_file)),
+        max_rank=int(env["WHETSTONE_MAX_RANK"]) if env.get("WHETSTONE_MAX_RANK") else None,
     )

@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 
 from pydantic import ValidationError
+from whetstone_api.model_facts import ModelFacts
 from whetstone_api.pod_state import DesiredState, Effect, GuardRoutes, PodState
 from whetstone_api.reports import ProgressReport
+from whetstone_artifacts.model_facts import read_model_facts
 from whetstone_artifacts.reporting import Reporter
 
 from whetstone_server import measures
@@ -55,6 +57,7 @@ class Sidecar:
         self._leaving: dict[str, float] = {}
         self._settled = False
         self._told = ""
+        self._model: tuple[str, ModelFacts | None] = ("", None)
 
     def state(self) -> PodState:
         """Return what the pod holds, as of the last comparison with its engine."""
@@ -70,6 +73,7 @@ class Sidecar:
             open=healthy and self._routes.open,
             engine_boot=self._boot,
             base=self._base.state,
+            model=self._model[1],
             adapters=adapters,
             aliases=self._routes.aliases,
         )
@@ -131,6 +135,7 @@ class Sidecar:
         """Compare once. Loads and probes run in tasks of their own, so one slow adapter delays nothing else."""
         async with self._pass:
             self._read_desired_file()
+            await self._read_model()
             try:
                 if await self._is_healthy() and self._desired is not None:
                     await self._compare(self._desired)
@@ -246,6 +251,12 @@ class Sidecar:
             return
         if self.set_desired(desired):
             log.info("desired state %d of %s", desired.revision, path)
+
+    async def _read_model(self) -> None:
+        """Read the base model's sizes, once a place; also of an engine that never starts."""
+        path = self._desired.model_path if self._desired else ""
+        if path != self._model[0]:
+            self._model = (path, await asyncio.to_thread(read_model_facts, Path(path)))
 
     async def _tell(self) -> None:
         state = self.state()

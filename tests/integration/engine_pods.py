@@ -19,7 +19,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from integration.api import Object, Refused
 from integration.operator_process import OperatorProcess
 from integration.world import TIME, World
-from support.adapters import lineage, make_adapter, make_model
+from support.adapters import lineage, lora_tensors, make_adapter, make_model
 from support.fake_vllm import BASE, FakeVllm, record_probe
 from support.waiting import eventually
 from whetstone_api.pod_state import SIDECAR_PORT
@@ -51,11 +51,12 @@ class Claims:
         self._fingerprint = model_fingerprint(folder / "models" / "base")
         (folder / "adapters").mkdir()
 
-    def publish(self, name: str, *, alpha: int = 50, cases: int = 1, **options: Any) -> Object:
+    def publish(self, name: str, *, alpha: int = 50, cases: int = 1, rank: int = 4, **options: Any) -> Object:
         """Publish an adapter of an effect of alpha hundredths of a nat; return its source."""
         record = record_probe(effect=alpha / 100, fingerprint=self._fingerprint, cases=cases)
         options = {"probe": record, "history": lineage(fingerprint=self._fingerprint), **options}
-        config = {"lora_alpha": alpha, **options.pop("config", {})}
+        options.setdefault("tensors", lora_tensors(rank=rank))
+        config = {"lora_alpha": alpha, "r": rank, **options.pop("config", {})}
         digest = make_adapter(self.folder / "adapters" / name, config=config, **options)
         return {"uri": f"pvc://adapters/{name}", "digest": digest}
 
@@ -85,7 +86,7 @@ class EnginePod:
         self.ready_at: float | None = None
         """Monotonic time at which the kubelet's probe first found it ready."""
 
-    def start(self, *, token: bytes, desired: str, report_url: str, report_token: str) -> None:
+    def start(self, *, token: bytes, desired: str, report_url: str, report_token: str, max_rank: str) -> None:
         """Start the engine and the sidecar."""
         self.started_at = time.monotonic()
         (self._folder / "adapters").mkdir(parents=True)
@@ -106,6 +107,7 @@ class EnginePod:
             "WHETSTONE_STALL_SECONDS": "20",
             "WHETSTONE_REPORT_URL": report_url,
             "WHETSTONE_REPORT_TOKEN_FILE": str(self._folder / "report-token"),
+            "WHETSTONE_MAX_RANK": max_rank,
         }
         self._start_sidecar()
 
@@ -262,6 +264,7 @@ class Kubelet:
             desired=desired["data"]["desired.json"],
             report_url=self._operator.report_url(f"modelservers/{self._world.namespace}/{server}"),
             report_token=self._world.pod_token(pod),
+            max_rank=_variable(pod, "sidecar", "WHETSTONE_MAX_RANK"),
         )
         self.pods[pod["metadata"]["name"]] = started
         return True
@@ -281,3 +284,9 @@ class Kubelet:
             self.pods[name].ready_at = time.monotonic()
         self._world.set_pod_status(pod, status)
         self._told[name] = ready
+
+
+def _variable(pod: Object, container: str, name: str) -> str:
+    """Return the value of a container's environment variable."""
+    found = next(one for one in pod["spec"]["containers"] if one["name"] == container)
+    return str(next(one["value"] for one in found["env"] if one["name"] == name))

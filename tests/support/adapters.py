@@ -26,6 +26,8 @@ MODEL_CONFIG = {
     "num_attention_heads": 2,
     "num_key_value_heads": 1,
     "num_hidden_layers": 2,
+    "vocab_size": 64,
+    "max_position_embeddings": 1024,
 }
 MODULE = "base_model.model.model.layers.{layer}.self_attn.q_proj"
 

@@ -22,14 +22,17 @@ _NO_VERDICT = ("exceeded quota", 'cannot create resource "pods"')
 """In refusals that say nothing of a pod: it would take the place of another, or we may not ask."""
 
 
-async def apply_deployment(work: Work[ModelServer], server: ModelServer) -> tuple[Object, Interrupt | None]:
+async def apply_deployment(
+    work: Work[ModelServer], server: ModelServer, *, form: str | None = None
+) -> tuple[Object, Interrupt | None]:
     """Apply the Deployment, unless `spec.podTemplate` is refused: then the pods that run go on as they are.
 
     A chat template that is not there any more changes nothing either: the pods keep theirs.
 
     Args:
         work: The reconcile.
-        server: The server with its sources pinned.
+        server: The server with its sources pinned and its capacity in numbers.
+        form: What the Deployment remembers of a server whose capacity follows its adapters.
 
     Returns:
         The Deployment as stored, and what is wrong with the wanted one.
@@ -51,7 +54,7 @@ async def apply_deployment(work: Work[ModelServer], server: ModelServer) -> tupl
         if chat_template is None:
             return _kept(stored, problem)
     try:
-        wanted = build.build_deployment(server, work.context.settings, chat_template=chat_template)
+        wanted = build.build_deployment(server, work.context.settings, chat_template=chat_template, form=form)
     except OverlayError as error:
         return _kept(stored, Stalled(Reason.INVALID_SPEC, str(error)))
     if overlay is not None and _annotation(stored, Annotation.POD_TEMPLATE) != overlay_digest(overlay):

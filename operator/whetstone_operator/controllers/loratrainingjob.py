@@ -233,11 +233,11 @@ async def _resolve_base(work: Training) -> Source:
     name = base.model_server_ref.name
     server = await require_server(work, name, field="spec.baseModel.modelServerRef.name")
     rank, limit = work.resource.spec.lora.rank, server.spec.adapter_capacity.max_rank
-    if rank > limit:
+    if isinstance(limit, int) and rank > limit:
         raise Stalled(
             Reason.RANK_NOT_SERVABLE,
             f"spec.lora.rank: {rank} is above spec.adapterCapacity.maxRank ({limit}) of ModelServer {name}; raise "
-            "maxRank there, or create the job with a lower rank",
+            "maxRank there or set it to Auto, or create the job with a lower rank",
         )
     return _model_of(server)
 

@@ -14,7 +14,7 @@ from whetstone_api.pod_state import DESIRED_FILE, DesiredState, PodState
 from whetstone_api.vocabulary import AliasMoveReason, Reason
 
 from whetstone_operator.controllers import adapters as adapter_policy
-from whetstone_operator.controllers import engine_pods
+from whetstone_operator.controllers import capacity, engine_pods
 from whetstone_operator.controllers.access import apply_access, require_access
 from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
 from whetstone_operator.controllers.alias_routes import AliasRoutes, moved_status, route_aliases, wanted_adapters
@@ -25,7 +25,7 @@ from whetstone_operator.controllers.pod_polls import next_look
 from whetstone_operator.controllers.selected_adapters import select_adapters
 from whetstone_operator.controllers.serving import forget_metrics, report_metrics, settle_readiness
 from whetstone_operator.controllers.source_pins import Pin, Pins, pin_model
-from whetstone_operator.kinds import BENCHMARK_RUN, CLAIM, CONFIG_MAP, POD, SECRET, TRAINING_JOB, Key
+from whetstone_operator.kinds import BENCHMARK_RUN, CLAIM, CONFIG_MAP, DEPLOYMENT, POD, SECRET, TRAINING_JOB, Key
 from whetstone_operator.metrics import ALIAS_MOVES
 from whetstone_operator.resources import modelserver as build
 from whetstone_operator.resources.engine import precision
@@ -54,6 +54,10 @@ class ServerReconcile:
         self.access_problem: str | None = None
         self.adapters: list[ResolvedAdapter] = []
         self.refused: list[ResolvedAdapter] = []
+        self.jobs: dict[str, LoRATrainingJob] = {}
+        self.ranks: dict[str, int] = {}
+        self.sized = work.resource
+        self.form: str | None = None
         self.desired: DesiredState | None = None
         self.held: DesiredState | None = None
         self.pods: list[dict[str, Any]] = []
@@ -71,7 +75,11 @@ class ServerReconcile:
         await self._kube.fetch(
             work.namespace,
             (*((CLAIM, claim) for claim in build.claims(self.server)), *((TRAINING_JOB, job) for job in jobs)),
-            own=((SECRET, build.token_name(self.server)), (CONFIG_MAP, build.desired_name(self.server))),
+            own=(
+                (SECRET, build.token_name(self.server)),
+                (CONFIG_MAP, build.desired_name(self.server)),
+                *((DEPLOYMENT, name) for name in self._remembered()),
+            ),
             pods=build.pod_selector(self.server),
             new=work.new,
         )
@@ -99,13 +107,14 @@ class ServerReconcile:
         """Find the version of each adapter. One that has none yet never holds the server back."""
         selected = await self._selected_jobs(work)
         selection = select_adapters(self.server, list(selected.values()))
-        self.refused = selection.refused
+        self.refused, self.jobs = selection.refused, dict(selected)
         for spec in [*(self.server.spec.adapters or []), *selection.adapters]:
             job = selected.get(spec.training_job_ref.name) if spec.training_job_ref else None
             if spec.training_job_ref is not None and job is None:
                 work.depends_on(TRAINING_JOB.plural, spec.training_job_ref.name)
                 obj = await self._kube.get(TRAINING_JOB, work.namespace, spec.training_job_ref.name)
                 job = LoRATrainingJob.model_validate({"status": {}, **obj}) if obj else None
+                self.jobs |= {spec.training_job_ref.name: job} if job else {}
             recorded = self.recorded.get(spec.name)
             pin = await self._pin(work, spec)
             self.adapters.append(
@@ -134,7 +143,7 @@ class ServerReconcile:
             self._kube.apply(build.build_service(self.server), look=not work.new),
             self._kube.apply(build.build_disruption_budget(self.server), look=not work.new),
             apply_access(work, token=self.token),
-            apply_deployment(work, self.server),
+            apply_deployment(work, self.sized, form=self.form),
         )
         work.status["url"] = build.server_url(self.server)
         work.status["selector"] = ",".join(f"{k}={v}" for k, v in sorted(build.pod_selector(self.server).items()))
@@ -147,13 +156,33 @@ class ServerReconcile:
         pods = await self._kube.list(POD, work.namespace, build.pod_selector(self.server))
         self.pods = [pod for pod in pods if engine_pods.is_live(pod)]
         await self._ask_pods(work)
+        self.ranks = capacity.known_ranks(self.views, self.recorded.values())
+
+    async def size_engine(self, work: Work[ModelServer]) -> None:
+        """Reserve what the adapters need, where the spec leaves it to us."""
+        demands = capacity.list_demands(
+            self.server.spec.adapters or [],
+            self.jobs,
+            resolved=self.adapters,
+            held=self.desired.adapters if self.desired else [],
+            ranks=self.ranks,
+        )
+        stored = [await self._kube.get(DEPLOYMENT, work.namespace, name) for name in self._remembered()]
+        deployment = stored[0] if stored else None
+        self.sized, self.form = capacity.size_engine(
+            work, self.server, demands=demands, deployment=deployment, pods=self.views
+        )
+
+    def _remembered(self) -> list[str]:
+        """Return the name of the Deployment where it tells what engines have reserved."""
+        return [build.deployment_name(self.server)] if self.server.spec.adapter_capacity.automatic else []
 
     async def report_adapters(self, work: Work[ModelServer]) -> None:
         """Write what the pods say about adapters into status and conditions."""
         statuses = [
             adapter_policy.adapter_status(
                 adapter, pods=self.views, recorded=self.recorded.get(adapter.name), now=work.now
-            )
+            ).model_copy(update={"rank": self.ranks.get(adapter.digest or "")})
             for adapter in self.adapters
         ]
         _put(work.status, "adapters", [status.to_wire() for status in statuses])
@@ -246,7 +275,7 @@ class ServerReconcile:
             revision=self.held.revision if self.held else 0,
             base_name=spec.model.served_name,
             model_path=model_path(self.server),
-            max_rank=spec.adapter_capacity.max_rank,
+            max_rank=capacity.highest_rank(spec.adapter_capacity),
             dtype=precision(spec.engine),
             adapters=wanted_adapters(self.adapters, held=self.held.adapters if self.held else [], routes=routes),
             aliases=routes.single,
@@ -301,6 +330,7 @@ async def reconcile(context: Context, key: Key) -> Result:
             scene.publish_desired,
             # Before the children are applied: running pods should not wait for it.
             scene.observe_pods,
+            scene.size_engine,
             scene.apply_children,
             scene.report_adapters,
             scene.move_aliases,

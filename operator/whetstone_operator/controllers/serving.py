@@ -7,6 +7,7 @@ from whetstone_api.modelserver import AdapterStatus, ModelServer
 from whetstone_api.vocabulary import ConditionType, Reason
 
 from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
+from whetstone_operator.controllers.capacity import describe_memory
 from whetstone_operator.controllers.engine_failure import advise
 from whetstone_operator.controllers.engine_pods import PodProblem, fetching_pod, is_ready, started_at
 from whetstone_operator.controllers.pod_truth import find_obstacle
@@ -82,7 +83,8 @@ async def _raise_problem(work: Work[ModelServer], problem: PodProblem) -> None:
             tail_lines=LOG_LINES,
             previous=True,
         )
-        if advice := advise(container=problem.container, cause=problem.cause, log=logs):
+        estimate = describe_memory(work.status)
+        if advice := advise(container=problem.container, cause=problem.cause, log=logs, estimate=estimate):
             message += f"; {advice}"
         if logs.strip():
             message += f"; its last words: {logs.strip()[-_LOG_LIMIT:]}"

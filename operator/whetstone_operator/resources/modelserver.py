@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from whetstone_api.access import ACCESS_FILE
-from whetstone_api.modelserver import MAX_ADAPTERS, ModelServer
+from whetstone_api.modelserver import ModelServer
 from whetstone_api.pod_state import DESIRED_FILE, ENGINE_PORT, SIDECAR_PORT, DesiredState
-from whetstone_api.vocabulary import Reason
+from whetstone_api.vocabulary import Annotation, Reason
 
 from whetstone_operator.resources import source_volumes
 from whetstone_operator.resources.access import FOLDER as ACCESS_FOLDER
 from whetstone_operator.resources.access import access_mount, access_volume
+from whetstone_operator.resources.capacity import lora_options, reserve
 from whetstone_operator.resources.chat_template import (
     template_annotations,
     template_mounts,
@@ -159,13 +160,30 @@ def build_template(server: ModelServer, settings: Settings, *, chat_template: st
     return lay_over(ours, server.spec.pod_template)
 
 
-def build_deployment(server: ModelServer, settings: Settings, *, chat_template: str | None = None) -> dict[str, Any]:
-    """Return the Deployment of the engine pods; arguments and errors are those of `build_template`."""
+def build_deployment(
+    server: ModelServer, settings: Settings, *, chat_template: str | None = None, form: str | None = None
+) -> dict[str, Any]:
+    """Return the Deployment of the engine pods.
+
+    Args:
+        server: As `build_template`.
+        settings: As `build_template`.
+        chat_template: As `build_template`.
+        form: What it remembers of a server whose capacity follows its adapters.
+
+    Raises:
+        OverlayError: As `build_template`.
+    """
     template = build_template(server, settings, chat_template=chat_template)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": child_metadata(server, name=deployment_name(server), component=COMPONENT),
+        "metadata": child_metadata(
+            server,
+            name=deployment_name(server),
+            component=COMPONENT,
+            annotations={Annotation.ENGINE_FORM: form} if form else None,
+        ),
         "spec": {
             "replicas": server.spec.replicas,
             "selector": {"matchLabels": pod_selector(server)},
@@ -269,11 +287,7 @@ def engine_arguments(server: ModelServer) -> list[str]:
         f"--served-model-name={spec.model.served_name}",
         "--host=0.0.0.0",
         f"--port={ENGINE_PORT}",
-        "--enable-lora",
-        f"--max-loras={spec.adapter_capacity.max_loras}",
-        # All of them stay loaded, however few fit into one batch.
-        f"--max-cpu-loras={max(MAX_ADAPTERS, spec.adapter_capacity.max_loras)}",
-        f"--max-lora-rank={spec.adapter_capacity.max_rank}",
+        *lora_options(reserve(spec.adapter_capacity)),
         f"--middleware={GUARD_CLASS}",
         f"--shutdown-timeout={lifetimes(spec).shutdown}",
         *engine_options(spec.engine),
@@ -383,6 +397,8 @@ def _sidecar_container(server: ModelServer, settings: Settings) -> dict[str, Any
         "WHETSTONE_ADAPTERS_DIR": ADAPTERS_FOLDER,
         "WHETSTONE_TOKEN_FILE": f"{TOKEN_FOLDER}/{TOKEN_KEY}",
         "WHETSTONE_REPORT_URL": report_url,
+        # Of this pod's engine: the desired state is the same for pods that a rollout has yet to replace.
+        "WHETSTONE_MAX_RANK": str(reserve(server.spec.adapter_capacity).rank),
         "HOME": _TMP,
     }
     return {

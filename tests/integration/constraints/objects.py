@@ -91,7 +91,12 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
             {"name": "b", "source": {"uri": "pvc://adapters/b", "digest": DIGEST}},
         ],
         "adapterSelector": {"matchLabels": {"for": "server"}},
-        "adapterCapacity": {"maxLoras": 4, "maxRank": 16},
+        "adapterCapacity": {
+            "maxLoras": "Auto",
+            "maxRank": "Auto",
+            "maxCpuLoras": 64,
+            "headroom": {"loras": 4, "rank": 16},
+        },
         "aliases": [{"name": "stable", **alias}],
         "startup": {"timeoutSeconds": 600},
         "drain": {"seconds": 60},
@@ -109,6 +114,7 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
                 "servedName": "a--00000000",
                 "digest": DIGEST,
                 "source": "pvc://adapters/a",
+                "rank": 16,
                 "loadedReplicas": 1,
                 "effectiveReplicas": 1,
                 "effectiveSince": TIME,
@@ -117,6 +123,13 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
             }
         ],
         "model": {"trainingJob": "train", "source": "pvc://models/merged", "digest": DIGEST},
+        "capacity": {
+            "maxLoras": 4,
+            "maxRank": 16,
+            "maxCpuLoras": 64,
+            "message": "maxRank: the headroom is 16",
+            "memory": dict.fromkeys(("weights", "adapters", "cachePerRequest", "work", "least"), "1.00Gi"),
+        },
         "sources": [{"uri": "hf://o/r@main", "digest": DIGEST, "resolved": "hf://o/r@" + "0" * 40}],
         "failures": [{"pod": "p", "adapter": "a", "reason": "LoadFailed", "message": "no"}],
         "aliases": [

@@ -164,6 +164,29 @@ RULES: tuple[RuleRow, ...] = (
         reject=({"spec.aliases.0.targets.0.adapter": "nobody"}, {"spec.adapters": MISSING}),
     ),
     RuleRow(
+        node="ModelServer.spec.adapterCapacity",
+        message="headroom has no use without Auto",
+        accept=(
+            {"spec.adapterCapacity": {"maxRank": "Auto", "headroom": {"rank": 32}}},
+            {"spec.adapterCapacity": {"maxLoras": "Auto", "headroom": {"loras": 0}}},
+            {"spec.adapterCapacity": {}},
+        ),
+        reject=({"spec.adapterCapacity": {"maxLoras": 2, "maxRank": 8, "headroom": {"loras": 1}}},),
+    ),
+    RuleRow(
+        node="ModelServer.spec.adapterCapacity",
+        message="maxCpuLoras must not be below maxLoras",
+        accept=(
+            {"spec.adapterCapacity": {"maxCpuLoras": 4}},
+            {"spec.adapterCapacity": {"maxCpuLoras": 1, "maxLoras": "Auto"}},
+            {"spec.adapterCapacity": {"maxCpuLoras": "Auto", "maxLoras": 64}},
+        ),
+        reject=(
+            {"spec.adapterCapacity": {"maxCpuLoras": 3}},
+            {"spec.adapterCapacity": {"maxCpuLoras": 7, "maxLoras": 8}},
+        ),
+    ),
+    RuleRow(
         node="ModelServer.spec.model.defaultSampling",
         message="temperature must be at most 2",
         accept=({"spec.model.defaultSampling.temperature": "0"}, {"spec.model.defaultSampling.temperature": "2"}),

@@ -23,7 +23,8 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
         *("Fp8", "Awq", "AwqMarlin", "Gptq", "GptqMarlin"),
         *("CompressedTensors", "ModelOpt"),
     ),
-    f"{MS}.spec.adapterCapacity.maxRank": (1, 8, 16, 32, 64, 128, 256, 320, 512),
+    f"{MS}.spec.adapterCapacity.headroom.rank": (1, 8, 16, 32, 64, 128, 256, 320, 512),
+    f"{MS}.spec.adapterCapacity.maxRank": ("Auto", 1, 8, 16, 32, 64, 128, 256, 320, 512),
 }
 
 RANGES: Mapping[str, tuple[int, int]] = {
@@ -47,6 +48,8 @@ RANGES: Mapping[str, tuple[int, int]] = {
     f"{LT}.spec.lora.alpha": (1, 4096),
     f"{LT}.spec.lora.rank": (1, 512),
     f"{LT}.spec.ttlSecondsAfterFinished": (0, 31536000),
+    f"{MS}.spec.adapterCapacity.headroom.loras": (0, 64),
+    f"{MS}.spec.adapterCapacity.maxCpuLoras": (1, 128),
     f"{MS}.spec.adapterCapacity.maxLoras": (1, 64),
     f"{MS}.spec.aliases[].promotion.minimumTasks": (1, 100000),
     f"{MS}.spec.aliases[].targets[].weight": (0, 1000),
@@ -177,6 +180,12 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     f"{MS}.status.aliases[].targets[].adapter": (0, 64),
     f"{MS}.status.aliases[].targets[].digest": (0, 71),
     f"{MS}.status.aliases[].targets[].servedName": (0, 64),
+    f"{MS}.status.capacity.memory.adapters": (0, 16),
+    f"{MS}.status.capacity.memory.cachePerRequest": (0, 16),
+    f"{MS}.status.capacity.memory.least": (0, 16),
+    f"{MS}.status.capacity.memory.weights": (0, 16),
+    f"{MS}.status.capacity.memory.work": (0, 16),
+    f"{MS}.status.capacity.message": (0, 1024),
     f"{MS}.status.failures[].adapter": (0, 64),
     f"{MS}.status.failures[].message": (0, 1024),
     f"{MS}.status.failures[].pod": (0, 253),
@@ -294,6 +303,7 @@ QUANTITY = Format(
 SHARE = Format(
     0, 8, accept=("0.5", "0.05", "1", "1.0", "0.923456"), reject=("", "0", "0.0", "1.5", ".5", "0.", "90", "0.9 ", "-1")
 )
+AUTO = Format(0, 4, accept=("Auto",), reject=("", "auto", "4", "Aut", "None"))
 PARSER = Format(1, 64, accept=("h", "qwen3_coder", "a-b", "a" * 64), reject=("A", "_a", "-a", "a b", "a.b", "a/b"))
 VARIABLE = Format(1, 128, accept=("N", "OMP_NUM_THREADS", "_n0", "A" * 128), reject=("0A", "A-B", "A.B", "A B", "A=B"))
 CONTENT_DIGEST = Format(
@@ -368,6 +378,8 @@ FORMATS: Mapping[str, Format] = {
     f"{MS}.spec.model.source.digest": CONTENT_DIGEST,
     f"{MS}.spec.model.source.secretRef.name": SECRET_NAME,
     f"{MS}.spec.model.source.uri": MODEL_URI,
+    f"{MS}.spec.adapterCapacity.maxCpuLoras": AUTO,
+    f"{MS}.spec.adapterCapacity.maxLoras": AUTO,
     f"{MS}.spec.resources.limits.*": QUANTITY,
     f"{MS}.spec.resources.requests.*": QUANTITY,
 }

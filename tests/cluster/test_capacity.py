@@ -1,0 +1,116 @@
+"""`adapterCapacity: Auto` on the node: the real engine takes an adapter for which it had no room at first."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+from support.adapters import MODULE, make_adapter
+from support.loop import READY_SECONDS, Seeded
+from support.waiting import eventually
+from whetstone_api.vocabulary import ADAPTER_HEADER
+from whetstone_dev.demo import plan
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
+SERVER = "roomy"
+LAYERS, WIDTH = 30, 576
+"""Of SmolLM2-135M."""
+
+
+@pytest.fixture
+def place(seeded: Seeded) -> Iterator[Seeded]:
+    """A place for a server called `roomy`, removed afterwards."""
+    yield seeded
+    seeded.delete("ModelServer", SERVER)
+    eventually(lambda: not seeded.pods("model-server", SERVER), what="its pods gone", seconds=150)
+
+
+def apply(place: Seeded, adapters: list[dict[str, Any]]) -> None:
+    """Apply the server with some adapters."""
+    objects = plan.fit_to_cpu(plan.examples(), plan.SMALL)
+    spec = next(obj["spec"] for obj in objects if obj["kind"] == "ModelServer")
+    spec.pop("aliases")
+    spec["adapterCapacity"] = {
+        "maxLoras": "Auto",
+        "maxRank": "Auto",
+        "maxCpuLoras": 1,
+        "headroom": {"loras": 0, "rank": 8},
+    }
+    place.apply("ModelServer", SERVER, {**spec, "adapters": adapters})
+
+
+def store(place: Seeded) -> Path:
+    """Return the folder of the claim `adapters` on this machine, once a pod has it."""
+    claim = eventually(
+        lambda: (
+            (found := place.kube.get("v1", "PersistentVolumeClaim", name="adapters", namespace=place.namespace))
+            and found["spec"].get("volumeName")
+        ),
+        what="the claim is bound",
+        seconds=120,
+    )
+    volume = place.kube.get("v1", "PersistentVolume", name=str(claim), namespace=None)
+    assert volume is not None
+    spec = volume["spec"]
+    return Path((spec.get("hostPath") or spec["local"])["path"])
+
+
+def publish(folder: Path, name: str, rank: int) -> dict[str, Any]:
+    """Publish an adapter with random weights; return it as the spec names it."""
+    source = np.random.default_rng(rank)
+    tensors = {}
+    for layer in range(LAYERS):
+        module = MODULE.format(layer=layer)
+        tensors[f"{module}.lora_A.weight"] = source.standard_normal((rank, WIDTH)).astype(np.float32) / 10
+        tensors[f"{module}.lora_B.weight"] = source.standard_normal((WIDTH, rank)).astype(np.float32) / 10
+    digest = make_adapter(folder / name, config={"r": rank, "lora_alpha": rank}, tensors=tensors)
+    for file in (folder / name).iterdir():
+        file.chmod(0o644)  # safetensors keeps its files to their owner, who is root here
+    return {"name": name, "source": {"uri": f"pvc://adapters/{name}", "digest": digest}}
+
+
+def wait_effective(place: Seeded, *names: str) -> dict[str, Any]:
+    """Wait until the adapters are effective and the server Ready; return the server."""
+
+    def found() -> dict[str, Any] | None:
+        server = place.get("ModelServer", SERVER)
+        status = server.get("status", {})
+        states = {one["name"]: one for one in status.get("adapters", [])}
+        ready = next((one for one in status.get("conditions", []) if one["type"] == "Ready"), {})
+        assert [name for name in names if states.get(name, {}).get("effectiveReplicas") == 1] == list(names), (
+            f"{status}"
+        )
+        assert ready.get("status") == "True", f"{ready}"
+        return server
+
+    return eventually(found, what=f"{names} effective", seconds=READY_SECONDS)
+
+
+def ask(place: Seeded, model: str) -> tuple[int, str | None]:
+    """Ask a model for one token; return the HTTP status and the version that answered."""
+    client: openai.OpenAI = place.kube.openai(namespace=place.namespace, service=SERVER)
+    raw = client.completions.with_raw_response.create(model=model, prompt="ls", max_tokens=1, temperature=0)
+    return raw.status_code, raw.headers.get(ADAPTER_HEADER)
+
+
+def test_real_engine_takes_a_higher_rank_after_auto_has_raised_it(place: Seeded) -> None:
+    apply(place, [])
+    folder = store(place)
+    low, high = publish(folder, "low", 8), publish(folder, "high", 32)
+    apply(place, [low])
+    server = wait_effective(place, "low")
+    assert (server["status"]["capacity"]["maxRank"], server["status"]["capacity"]["maxLoras"]) == (8, 1)
+    before = {pod["metadata"]["uid"] for pod in place.pods("model-server", SERVER)}
+    apply(place, [low, high])
+    server = wait_effective(place, "low", "high")
+    assert server["status"]["capacity"]["maxRank"] == 32
+    [pod] = [pod for pod in place.pods("model-server", SERVER) if "deletionTimestamp" not in pod["metadata"]]
+    assert pod["metadata"]["uid"] not in before
+    # One of the two at a time is in the engine's memory; the other is read from disk when it is asked.
+    for name in ("high", "low", "high"):
+        status, version = ask(place, name)
+        assert status == 200
+        assert version is not None
+        assert version.startswith(f"{name}--")

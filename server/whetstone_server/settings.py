@@ -16,6 +16,7 @@ class Settings:
         host: Address to listen on; every address of the pod when empty.
         engine_url: Address of the engine in the same pod, without a path.
         desired_file: `DesiredState` as the mounted ConfigMap has it.
+        kept_file: What the sidecar was told last; lives as long as the pod.
         adapters_dir: Folder shared with the engine, for copies of adapters.
         secrets_dir: Folder of the Secrets that adapters name, a folder each.
         token_file: File of the operator's token.
@@ -36,6 +37,7 @@ class Settings:
     host: str = ""
     engine_url: str = "http://127.0.0.1:8000"
     desired_file: Path = Path("/etc/whetstone/desired/desired.json")
+    kept_file: Path = Path("/tmp/desired.json")  # noqa: S108 - a volume of the pod
     adapters_dir: Path = Path("/adapters")
     secrets_dir: Path = Path(SECRETS_ROOT)
     token_file: Path = Path("/etc/whetstone/token/token")
@@ -67,6 +69,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         host=env.get("WHETSTONE_SIDECAR_HOST", ""),
         engine_url=env.get("WHETSTONE_ENGINE_URL", default.engine_url).rstrip("/"),
         desired_file=Path(env.get("WHETSTONE_DESIRED_FILE", default.desired_file)),
+        kept_file=Path(env.get("WHETSTONE_KEPT_FILE", default.kept_file)),
         adapters_dir=Path(env.get("WHETSTONE_ADAPTERS_DIR", default.adapters_dir)),
         secrets_dir=Path(env.get("WHETSTONE_SECRETS_DIR", default.secrets_dir)),
         stall_look_seconds=float(env.get("WHETSTONE_STALL_LOOK_SECONDS", default.stall_look_seconds)),

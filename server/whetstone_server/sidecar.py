@@ -89,6 +89,7 @@ class Sidecar:
         if self._desired is not None and desired.revision <= self._desired.revision:
             return False
         self._desired = desired
+        self._keep(desired)
         self._settled = False
         before, self._held = self._held, {}
         for wanted in desired.adapters:
@@ -134,7 +135,7 @@ class Sidecar:
     async def compare(self) -> None:
         """Compare once. Loads and probes run in tasks of their own, so one slow adapter delays nothing else."""
         async with self._pass:
-            self._read_desired_file()
+            self._read_desired()
             await self._read_model()
             try:
                 if await self._is_healthy() and self._desired is not None:
@@ -239,18 +240,31 @@ class Sidecar:
         self._healthy = False
         self._routes = GuardRoutes(open=False, base="")
 
-    def _read_desired_file(self) -> None:
-        """Take what the mounted ConfigMap says; the kubelet renews it while the operator is down, too."""
-        path = self._settings.desired_file
+    def _read_desired(self) -> None:
+        """Take the newest of what this pod kept and what its ConfigMap says.
+
+        The kubelet renews the ConfigMap while the operator is down, too, but only after a minute: a sidecar that starts
+        again meanwhile would take adapters away.
+        """
+        for path in (self._settings.kept_file, self._settings.desired_file):
+            try:
+                desired = DesiredState.model_validate_json(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except (OSError, ValidationError) as error:
+                log.warning("%s cannot be read: %s", path, error)
+                continue
+            if self.set_desired(desired):
+                log.info("desired state %d of %s", desired.revision, path)
+
+    def _keep(self, desired: DesiredState) -> None:
+        """Write down what is desired, whole or not at all, for the sidecar that comes after this one."""
+        place = self._settings.kept_file
         try:
-            desired = DesiredState.model_validate_json(path.read_bytes())
-        except FileNotFoundError:
-            return
-        except (OSError, ValidationError) as error:
-            log.warning("%s cannot be read: %s", path, error)
-            return
-        if self.set_desired(desired):
-            log.info("desired state %d of %s", desired.revision, path)
+            place.with_suffix(".new").write_text(desired.to_json())
+            place.with_suffix(".new").replace(place)
+        except OSError as error:
+            log.warning("%s cannot be written: %s", place, error)
 
     async def _read_model(self) -> None:
         """Read the base model's sizes, once a place; also of an engine that never starts."""

@@ -100,6 +100,7 @@ class EnginePod:
             "WHETSTONE_SIDECAR_HOST": self.address,
             "WHETSTONE_ENGINE_URL": self.url,
             "WHETSTONE_DESIRED_FILE": str(self._folder / "desired.json"),
+            "WHETSTONE_KEPT_FILE": str(self._folder / "kept.json"),
             "WHETSTONE_ADAPTERS_DIR": str(self._folder / "adapters"),
             "WHETSTONE_TOKEN_FILE": str(self._folder / "token"),
             "WHETSTONE_STALL_LOOK_SECONDS": "0.5",

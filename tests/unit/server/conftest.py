@@ -107,6 +107,7 @@ async def pod(tmp_path: Path, token_file: Path) -> AsyncIterator[Pod]:
         settings = Settings(
             engine_url=url,
             desired_file=tmp_path / "desired.json",
+            kept_file=tmp_path / "kept.json",
             adapters_dir=tmp_path / "adapters",
             secrets_dir=tmp_path / "secrets",
             token_file=token_file,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 from aiohttp.test_utils import TestClient, TestServer
 from support.fake_vllm import BASE
 from whetstone_api.pod_state import DesiredState, Effect, PodState
@@ -283,6 +284,23 @@ async def test_older_desired_state_over_http_is_answered_with_the_newer_one(pod:
         answer = await client.put("/v1/desired", data=older.to_json(), headers=TOKEN)
         state = PodState.model_validate(await answer.json())
     assert (state.revision, [adapter.name for adapter in state.adapters]) == (7, ["sql"])
+
+
+async def test_sidecar_that_starts_again_goes_on_from_what_it_was_told_last(pod: Pod) -> None:
+    sql = pod.adapter("sql")
+    older = pod.want()
+    pod.settings.desired_file.write_text(older.to_json())
+    pod.want(sql)
+    await pod.until(lambda state: state.settled and len(state.adapters) == 1)
+    async with ClientSession() as session:
+        successor = Sidecar(engine=Engine(session, pod.settings), settings=pod.settings)
+        await successor.compare()
+        assert (successor.state().revision, [one.name for one in successor.state().adapters]) == (2, ["sql"])
+        newer = pod.want()
+        pod.settings.desired_file.write_text(newer.model_copy(update={"revision": 9}).to_json())
+        await successor.compare()
+        assert (successor.state().revision, successor.state().adapters) == (9, [])
+        await successor.stop()
 
 
 @pytest.mark.parametrize("headers", [{}, {TOKEN_HEADER: ""}, {TOKEN_HEADER: "no"}])

@@ -11,7 +11,7 @@ from unit.operator.objects import model_server
 from whetstone_api.engine import Quantization
 from whetstone_dev.demo import plan
 from whetstone_dev.demo.kube import Kube
-from whetstone_operator.resources.modelserver import engine_arguments
+from whetstone_operator.resources.engine_containers import engine_arguments
 
 pytestmark = pytest.mark.cluster
 FULL = {

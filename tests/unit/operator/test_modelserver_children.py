@@ -11,13 +11,9 @@ from typing import Any
 import pytest
 from unit.operator.objects import SETTINGS, digest, model_server
 from whetstone_operator.resources.access import access_policy, build_access, runner_key
+from whetstone_operator.resources.engine_containers import engine_arguments
 from whetstone_operator.resources.lifetimes import KEEP_ALIVE_SECONDS, lifetimes
-from whetstone_operator.resources.modelserver import (
-    build_deployment,
-    build_disruption_budget,
-    build_service,
-    engine_arguments,
-)
+from whetstone_operator.resources.modelserver import build_deployment, build_disruption_budget, build_service
 from whetstone_server.install import install_guard
 
 

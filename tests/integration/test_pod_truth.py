@@ -102,9 +102,13 @@ def test_pods_that_come_while_the_operator_is_down_hold_what_they_should(
     answers = [httpx.post(f"{pod.url}/v1/completions", json=ASK, trust_env=False) for pod in pods]
     assert [(answer.status_code, answer.headers.get(ADAPTER_HEADER)) for answer in answers] == [(200, version)] * 2
     operator.start()
+
+    def told() -> bool:
+        [status] = world.get(KIND, "server")["status"]["adapters"]
+        return (status["loadedReplicas"], status["effectiveReplicas"]) == (2, 2)
+
+    eventually(told, what="the status tells of both")
     world.wait_reason(KIND, "server", "Serving")
-    [status] = world.get(KIND, "server")["status"]["adapters"]
-    assert (status["loadedReplicas"], status["effectiveReplicas"]) == (2, 2)
 
 
 def test_killed_sidecar_takes_up_what_its_engine_holds_and_no_client_notices(world: World, kubelet: Kubelet) -> None:

@@ -5,7 +5,9 @@ The outcome is read from the engines themselves, pod by pod; the status must the
 
 import base64
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ import httpx
 import pytest
 from safetensors.numpy import load_file, save_file
 from support.loop import READY_SECONDS, Seeded, pod_is_ready
+from support.node import kill, processes
 from support.training import training_spec
 from support.waiting import eventually
 from whetstone_api.adapter_artifact import CONFIG_FILE, LINEAGE_FILE, PROBE_FILE, WEIGHTS_FILE
@@ -22,12 +25,15 @@ from whetstone_api.digests import versioned_name
 from whetstone_api.vocabulary import ADAPTER_HEADER, TOKEN_HEADER
 from whetstone_artifacts.folders import write_manifest
 from whetstone_dev.demo import plan
+from whetstone_dev.demo.install import SYSTEM_NAMESPACE
 from whetstone_dev.demo.watch import condition, is_true
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 SERVER, TRAINING, GOOD = "truth", "truth-adapter", "good"
 PROMPT = "Create a file named hello.txt that holds the word whetstone."
 TRAIN_SECONDS = 420.0
+STALL_SECONDS = 300.0
+"""From the hang of an engine to its container's start: the sidecar's patience, the kubelet's, and the kill."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +146,11 @@ class Truth(Seeded):
         answer = httpx.post(url, json={"model": model, "prompt": "ls", "max_tokens": 1}, trust_env=False, timeout=60)
         return answer.status_code, answer.headers.get(ADAPTER_HEADER)
 
+    def wait_answer(self) -> None:
+        """Wait until clients get the good adapter: it is listed before it is probed."""
+        expected = (200, version(GOOD, self.source))
+        eventually(lambda: self.ask(GOOD) == expected, what=f"{expected} for {GOOD}", seconds=60)
+
     def variant(self, name: str, change: Callable[[Path], None]) -> dict[str, str]:
         """Publish a changed copy of the trained adapter; return its source."""
         folder = self.adapters / f"truth-{name}"
@@ -219,7 +230,7 @@ def alone(truth: Truth) -> Iterator[Truth]:
     yield truth
     truth.serve({GOOD: truth.source})
     truth.ready()
-    truth.wait_listed((GOOD, truth.source))
+    truth.wait_answer()
 
 
 def test_base_and_adapter_are_what_was_recorded_and_answer_differently(truth: Truth) -> None:
@@ -254,6 +265,11 @@ def test_adapter_that_is_not_what_it_says_gets_no_clients_and_harms_no_other(
     if reason == "NoEffect":
         assert engine.says(version("bad", bad)) == engine.says(plan.MODEL)
     assert alone.ask("bad")[0] == 503
+    assert alone.ask(version("bad", bad))[0] == 503
+    assert alone.ask(GOOD) == (200, version(GOOD, alone.source))
+    effective = condition(alone.get("ModelServer", SERVER), "AdapterEffective")
+    assert effective is not None
+    assert (effective["status"], effective["reason"]) == ("False", reason)
 
 
 def test_two_adapters_changed_at_once_and_a_name_with_new_weights(alone: Truth) -> None:
@@ -286,3 +302,109 @@ def test_stream_ends_on_the_adapter_that_is_removed_meanwhile(alone: Truth) -> N
         rest = [line for line in lines if line]
     assert rest[-1] == "data: [DONE]"
     alone.wait_listed()
+
+
+def test_killed_sidecar_comes_back_without_a_touch_to_the_engine(truth: Truth) -> None:
+    [engine] = truth.ready()
+    truth.wait_answer()
+    kill(engine.pod, "sidecar")
+    restarts = {item["name"]: item["restartCount"] for item in engine.pod["status"]["containerStatuses"]}
+
+    def restarted() -> bool:
+        [one] = truth.engines()
+        counts = {item["name"]: item["restartCount"] for item in one.pod["status"]["containerStatuses"]}
+        return counts == {"sidecar": restarts["sidecar"] + 1, "engine": restarts["engine"]}
+
+    eventually(restarted, what="the sidecar's container started again", seconds=60)
+    truth.ready()
+    [engine] = truth.wait_listed((GOOD, truth.source))
+    assert truth.ask(GOOD) == (200, version(GOOD, truth.source))
+
+
+def test_engine_that_does_not_compute_what_was_recorded_of_its_base_gets_no_clients(alone: Truth) -> None:
+    def shift(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        fields = ("baseLogprobs", "adapterLogprobs")
+        return [{**case, **{field: [value - 2 for value in case[field]] for field in fields}} for case in cases]
+
+    other = alone.variant("other-record", edit(PROBE_FILE, cases=shift))
+    alone.serve({"other": other})
+    [engine] = alone.wait_listed(("other", other))
+    alone.wait_status("other", effectiveReplicas=1)
+    kill(engine.pod, "engine")
+    eventually(lambda: _ready_reason(alone) == "BaseDivergent", what="BaseDivergent is told", seconds=READY_SECONDS)
+    [engine] = alone.wait_listed(("other", other))
+    assert not pod_is_ready(engine.pod)
+    assert alone.ask(plan.MODEL)[0] == 503
+    message = (condition(alone.get("ModelServer", SERVER), "Ready") or {})["message"]
+    assert f"pod {engine.pod['metadata']['name']} gets no clients" in message
+    alone.serve({GOOD: alone.source})
+    alone.ready()
+    assert alone.ask(plan.MODEL)[0] == 200
+
+
+def test_engine_that_hangs_is_told_and_only_its_container_starts_again(truth: Truth) -> None:
+    [engine] = truth.ready()
+    before = engine.pod["metadata"]["uid"]
+    restarts = {item["name"]: item["restartCount"] for item in engine.pod["status"]["containerStatuses"]}
+    for pid in processes(engine.pod, "engine")[1:]:
+        os.kill(pid, signal.SIGSTOP)
+    assert engine.send("GET", "/health").status_code == 200
+    eventually(lambda: not pod_is_ready(truth.engines()[0].pod), what="the pod is unready", seconds=STALL_SECONDS)
+    eventually(lambda: _ready_reason(truth) == "EngineStalled", what="EngineStalled is told", seconds=30)
+
+    def restarted() -> bool:
+        [one] = truth.engines()
+        counts = {item["name"]: item["restartCount"] for item in one.pod["status"]["containerStatuses"]}
+        assert counts == {"engine": restarts["engine"] + 1, "sidecar": restarts["sidecar"]}
+        return one.pod["metadata"]["uid"] == before
+
+    eventually(restarted, what="only the engine's container started again", seconds=STALL_SECONDS)
+    truth.ready()
+    truth.wait_listed((GOOD, truth.source))
+    assert truth.ask(GOOD) == (200, version(GOOD, truth.source))
+
+
+def test_pod_that_comes_while_the_operator_is_down_holds_what_it_should(truth: Truth) -> None:
+    [engine] = truth.ready()
+    _scale_operator(truth, 0)
+    try:
+        truth.kube.delete("v1", "Pod", name=engine.pod["metadata"]["name"], namespace=truth.namespace)
+
+        def replaced() -> bool:
+            engines = truth.engines()
+            return [one.pod["metadata"]["uid"] for one in engines] != [engine.pod["metadata"]["uid"]] and bool(engines)
+
+        eventually(replaced, what="another pod", seconds=120)
+        truth.ready()
+        truth.wait_listed((GOOD, truth.source))
+        assert truth.ask(GOOD) == (200, version(GOOD, truth.source))
+    finally:
+        _scale_operator(truth, 1)
+    truth.wait_status(GOOD, effectiveReplicas=1)
+
+
+def test_scaled_up_and_down_every_pod_holds_the_adapter(truth: Truth) -> None:
+    for number in (2, 1):
+        truth.serve({GOOD: truth.source}, replicas=number)
+        truth.ready(number)
+        truth.wait_listed((GOOD, truth.source), number=number)
+        truth.wait_status(GOOD, loadedReplicas=number, effectiveReplicas=number)
+
+
+def _ready_reason(truth: Truth) -> str:
+    found = condition(truth.get("ModelServer", SERVER), "Ready")
+    return str(found["reason"]) if found else ""
+
+
+def _scale_operator(truth: Truth, number: int) -> None:
+    name = "whetstone-operator"
+    patch = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": {"replicas": number}}
+    truth.kube.apply(patch, namespace=SYSTEM_NAMESPACE)
+
+    def scaled() -> bool:
+        deployment = truth.kube.get("apps/v1", "Deployment", name=name, namespace=SYSTEM_NAMESPACE)
+        assert deployment is not None
+        status = deployment["status"]
+        return status.get("replicas", 0) == number == status.get("readyReplicas", 0)
+
+    eventually(scaled, what=f"{number} operators", seconds=120)

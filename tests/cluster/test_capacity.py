@@ -4,14 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import openai
 import pytest
-from support.adapters import MODULE, make_adapter
-from support.loop import READY_SECONDS, Seeded
+from support.adapters import make_adapter, random_tensors
+from support.loop import READY_SECONDS, Seeded, server_example
 from support.waiting import eventually
 from whetstone_api.vocabulary import ADAPTER_HEADER
-from whetstone_dev.demo import plan
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 SERVER = "roomy"
@@ -29,8 +27,7 @@ def place(seeded: Seeded) -> Iterator[Seeded]:
 
 def apply(place: Seeded, adapters: list[dict[str, Any]]) -> None:
     """Apply the server with some adapters."""
-    objects = plan.fit_to_cpu(plan.examples(), plan.SMALL)
-    spec = next(obj["spec"] for obj in objects if obj["kind"] == "ModelServer")
+    spec = server_example()
     spec.pop("aliases")
     spec["adapterCapacity"] = {
         "maxLoras": "Auto",
@@ -41,30 +38,9 @@ def apply(place: Seeded, adapters: list[dict[str, Any]]) -> None:
     place.apply("ModelServer", SERVER, {**spec, "adapters": adapters})
 
 
-def store(place: Seeded) -> Path:
-    """Return the folder of the claim `adapters` on this machine, once a pod has it."""
-    claim = eventually(
-        lambda: (
-            (found := place.kube.get("v1", "PersistentVolumeClaim", name="adapters", namespace=place.namespace))
-            and found["spec"].get("volumeName")
-        ),
-        what="the claim is bound",
-        seconds=120,
-    )
-    volume = place.kube.get("v1", "PersistentVolume", name=str(claim), namespace=None)
-    assert volume is not None
-    spec = volume["spec"]
-    return Path((spec.get("hostPath") or spec["local"])["path"])
-
-
 def publish(folder: Path, name: str, rank: int) -> dict[str, Any]:
     """Publish an adapter with random weights; return it as the spec names it."""
-    source = np.random.default_rng(rank)
-    tensors = {}
-    for layer in range(LAYERS):
-        module = MODULE.format(layer=layer)
-        tensors[f"{module}.lora_A.weight"] = source.standard_normal((rank, WIDTH)).astype(np.float32) / 10
-        tensors[f"{module}.lora_B.weight"] = source.standard_normal((WIDTH, rank)).astype(np.float32) / 10
+    tensors = random_tensors(rank=rank, layers=LAYERS, hidden=WIDTH, seed=rank)
     digest = make_adapter(folder / name, config={"r": rank, "lora_alpha": rank}, tensors=tensors)
     for file in (folder / name).iterdir():
         file.chmod(0o644)  # safetensors keeps its files to their owner, who is root here
@@ -97,7 +73,7 @@ def ask(place: Seeded, model: str) -> tuple[int, str | None]:
 
 def test_real_engine_takes_a_higher_rank_after_auto_has_raised_it(place: Seeded) -> None:
     apply(place, [])
-    folder = store(place)
+    folder = place.host_folder("adapters")
     low, high = publish(folder, "low", 8), publish(folder, "high", 32)
     apply(place, [low])
     server = wait_effective(place, "low")

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.loop import READY_SECONDS, Seeded
+from support.loop import READY_SECONDS, Seeded, server_example
 from support.waiting import eventually
 from whetstone_dev.demo import plan
 from whetstone_dev.demo.watch import is_true
@@ -22,8 +22,7 @@ def server(seeded: Seeded) -> Iterator[Seeded]:
     """A server of the base model whose template lies in a ConfigMap."""
     chat = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "chat"}, "data": {"t.jinja": TEMPLATE}}
     seeded.kube.apply(chat, namespace=seeded.namespace)
-    fitted = plan.fit_to_cpu(plan.examples(), plan.SMALL)
-    spec = next(one["spec"] for one in fitted if one["kind"] == "ModelServer")
+    spec = server_example()
     spec["engine"]["chatTemplate"] = {"configMapRef": {"name": "chat", "key": "t.jinja"}}
     seeded.apply("ModelServer", NAME, {name: spec[name] for name in ("model", "engine", "resources")})
     yield seeded

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.loop import READY_SECONDS, Seeded
+from support.loop import READY_SECONDS, Seeded, server_example
 from support.training import training_spec
 from support.waiting import eventually
-from whetstone_dev.demo import plan
-from whetstone_dev.demo.watch import condition, is_true
+from whetstone_dev.demo.watch import is_true
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 NAME = "merged"
@@ -26,8 +25,7 @@ def place(seeded: Seeded) -> Iterator[Seeded]:
 
 def server_spec() -> dict[str, Any]:
     """Return a server of whatever the job publishes."""
-    example = plan.fit_to_cpu(plan.examples(), plan.SMALL)
-    spec = next(obj["spec"] for obj in example if obj["kind"] == "ModelServer")
+    spec = server_example()
     model = {"trainingJobRef": {"name": NAME}, "servedName": NAME}
     return {"model": model, "engine": spec["engine"], "resources": spec["resources"], "drain": {"seconds": 5}}
 
@@ -41,15 +39,7 @@ def test_merged_model_is_served_by_reference(place: Seeded) -> None:
         hyperparameters={"maxSteps": 2, "batchSize": 2, "maxLength": 256, "learningRate": "1e-3"},
     )
     place.apply("LoRATrainingJob", NAME, {**spec, "output": output})
-
-    def published() -> dict[str, Any] | None:
-        job = place.get("LoRATrainingJob", NAME)
-        failed = condition(job, "Failed")
-        if failed is not None:
-            pytest.fail(f"the job failed: {failed['message']}")
-        return job["status"]["merged"] if is_true(job, "Ready") else None
-
-    merged = eventually(published, what="the merged model", seconds=TRAIN_SECONDS)
+    merged = place.ended_well("LoRATrainingJob", NAME, seconds=TRAIN_SECONDS)["status"]["merged"]
     eventually(lambda: is_true(place.get("ModelServer", NAME), "Ready"), what="Ready", seconds=READY_SECONDS)
     assert place.get("ModelServer", NAME)["status"]["model"]["digest"] == merged["digest"]
     client = place.kube.openai(namespace=place.namespace, service=NAME)

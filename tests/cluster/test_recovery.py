@@ -11,7 +11,7 @@ from support.training import training_spec
 from support.waiting import eventually
 from whetstone_dev.demo.install import SYSTEM_NAMESPACE
 from whetstone_dev.demo.kube import Kube
-from whetstone_dev.demo.watch import condition, is_true
+from whetstone_dev.demo.watch import is_true
 
 pytestmark = pytest.mark.cluster
 TRAIN_SECONDS = 300.0
@@ -42,15 +42,7 @@ def start(seeded: Seeded, output: str, **fields: Any) -> None:
 
 def finished(seeded: Seeded) -> dict[str, Any]:
     """Wait until the training has ended well, and return it."""
-
-    def probe() -> dict[str, Any] | None:
-        job = seeded.get("LoRATrainingJob", "fragile")
-        failed = condition(job, "Failed")
-        if failed is not None:
-            pytest.fail(f"the training failed: {failed['message']}")
-        return job if is_true(job, "Ready") else None
-
-    return eventually(probe, what="training Ready", seconds=TRAIN_SECONDS)
+    return seeded.ended_well("LoRATrainingJob", "fragile", seconds=TRAIN_SECONDS)
 
 
 def train_pods(seeded: Seeded) -> list[dict[str, Any]]:

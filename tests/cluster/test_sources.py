@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
-from support.adapters import make_adapter
-from support.loop import READY_SECONDS, Seeded, pod_is_ready
+from support.adapters import make_adapter, random_tensors
+from support.loop import READY_SECONDS, Seeded, pod_is_ready, server_example
 from support.store_servers import oci_registry, s3_server
 from support.training import run_spec
 from support.waiting import eventually
@@ -56,25 +55,11 @@ class Fetched:
         return f"{response.headers['x-whetstone-adapter']} {probability}"
 
 
-def host_folder(seeded: Seeded, claim: str) -> Path:
-    """Return where the node keeps a claim; the node is this machine."""
-    bound = seeded.kube.get("v1", "PersistentVolumeClaim", name=claim, namespace=seeded.namespace)
-    assert bound is not None
-    volume = seeded.kube.get("v1", "PersistentVolume", name=bound["spec"]["volumeName"])
-    assert volume is not None
-    source = volume["spec"].get("local") or volume["spec"]["hostPath"]
-    return Path(source["path"])
-
-
 def trained_elsewhere(folder: Path, model: Path, *, seed: int) -> str:
     """Write an adapter without a probe that fits a model; return its digest."""
     config = json.loads((model / "config.json").read_text())
-    hidden, rng = config["hidden_size"], np.random.default_rng(seed)
-    tensors = {}
-    for layer in range(config["num_hidden_layers"]):
-        module = f"base_model.model.model.layers.{layer}.self_attn.q_proj"
-        tensors[f"{module}.lora_A.weight"] = rng.normal(0, 0.1, (RANK, hidden)).astype(np.float32)
-        tensors[f"{module}.lora_B.weight"] = rng.normal(0, 0.1, (hidden, RANK)).astype(np.float32)
+    layers, hidden = config["num_hidden_layers"], config["hidden_size"]
+    tensors = random_tensors(rank=RANK, layers=layers, hidden=hidden, seed=seed)
     return make_adapter(folder, config={"r": RANK, "lora_alpha": 2 * RANK}, tensors=tensors)
 
 
@@ -85,8 +70,7 @@ def secret(name: str, data: dict[str, str]) -> dict[str, Any]:
 
 def server_spec(model: str, adapters: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the server's spec with its base model at a URI."""
-    examples = plan.fit_to_cpu(plan.examples(), plan.SMALL)
-    example = next(obj["spec"] for obj in examples if obj["kind"] == "ModelServer")
+    example = server_example()
     source = {"uri": model, "secretRef": {"name": "registry"}}
     return {
         "engine": example["engine"],
@@ -107,7 +91,7 @@ def server_spec(model: str, adapters: list[dict[str, Any]]) -> dict[str, Any]:
 def fetched(seeded: Seeded, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fetched]:
     """The server, after its model has been looked for in vain; removed afterwards with all it needed."""
     folder, host = tmp_path_factory.mktemp("sources"), Cluster().ranges.host()
-    model = host_folder(seeded, "models") / plan.MODEL
+    model = seeded.host_folder("models") / plan.MODEL
     digests = {name: trained_elsewhere(folder / name, model, seed=seed) for seed, name in enumerate(("oci", "s3"))}
     claim: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}
     with oci_registry(folder, host=host) as registry, s3_server(folder, host=host) as bucket:
@@ -171,15 +155,7 @@ def test_benchmark_needs_no_key_of_the_users(fetched: Fetched) -> None:
     suite["harbor"]["tasks"] = {"limit": 2}
     seeded = fetched.seeded
     seeded.apply("BenchmarkRun", "keyed", run_spec(output="keyed", agent=agent, target=target, suite=suite))
-
-    def ended() -> dict[str, Any] | None:
-        run = seeded.get("BenchmarkRun", "keyed")
-        failed = condition(run, "Failed")
-        if failed is not None:
-            pytest.fail(f"the run failed: {failed['message']}")
-        return run if is_true(run, "Ready") else None
-
-    run = eventually(ended, what="the run's end", seconds=RUN_SECONDS)
+    run = seeded.ended_well("BenchmarkRun", "keyed", seconds=RUN_SECONDS)
     seeded.delete("BenchmarkRun", "keyed")
     assert (run["status"]["results"]["trials"], run["status"]["results"]["void"]) == (2, 0)
 
@@ -187,7 +163,7 @@ def test_benchmark_needs_no_key_of_the_users(fetched: Fetched) -> None:
 def test_replacement_pod_finds_the_model_in_the_claim(fetched: Fetched) -> None:
     seeded = fetched.seeded
     first = seeded.pods("model-server", NAME)[-1]
-    [model] = [path for path in host_folder(seeded, "cache").iterdir() if path.is_dir()]
+    [model] = [path for path in seeded.host_folder("cache").iterdir() if path.is_dir()]
     written = (model / "config.json").stat().st_mtime_ns
     seeded.kube.delete("v1", "Pod", name=first["metadata"]["name"], namespace=seeded.namespace)
 

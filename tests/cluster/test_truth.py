@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 from safetensors.numpy import load_file, save_file
-from support.loop import READY_SECONDS, Seeded, pod_is_ready
+from support.loop import READY_SECONDS, Seeded, pod_is_ready, server_example
 from support.node import kill, processes
 from support.training import training_spec
 from support.waiting import eventually
@@ -87,8 +87,7 @@ class Truth(Seeded):
 
     def serve(self, adapters: dict[str, dict[str, str]], **fields: Any) -> None:
         """Apply the server with these adapters, by name."""
-        fitted = plan.fit_to_cpu(plan.examples(), plan.SMALL)
-        spec = next(obj for obj in fitted if obj["kind"] == "ModelServer")["spec"]
+        spec = server_example()
         named = [{"name": name, "source": source} for name, source in adapters.items()]
         spec.pop("aliases", None)
         self.apply("ModelServer", SERVER, {**spec, "adapters": named, "drain": {"seconds": 20}, **fields})
@@ -204,16 +203,11 @@ def truth(seeded: Seeded) -> Iterator[Truth]:
         hyperparameters={"maxSteps": 12, "batchSize": 4, "maxLength": 256, "learningRate": "0.001"},
     )
     seeded.apply("LoRATrainingJob", TRAINING, spec)
-    eventually(lambda: is_true(seeded.get("LoRATrainingJob", TRAINING), "Ready"), what="trained", seconds=TRAIN_SECONDS)
-    claim = seeded.kube.get("v1", "PersistentVolumeClaim", name="adapters", namespace=seeded.namespace)
-    assert claim is not None
-    volume = seeded.kube.get("v1", "PersistentVolume", name=claim["spec"]["volumeName"])
-    assert volume is not None
-    published = seeded.get("LoRATrainingJob", TRAINING)["status"]["adapter"]
+    published = seeded.ended_well("LoRATrainingJob", TRAINING, seconds=TRAIN_SECONDS)["status"]["adapter"]
     place = Truth(
         kube=seeded.kube,
         namespace=seeded.namespace,
-        adapters=Path(volume["spec"]["hostPath"]["path"]),
+        adapters=seeded.host_folder("adapters"),
         source={"uri": published["uri"], "digest": published["digest"]},
     )
     place.serve({GOOD: place.source})

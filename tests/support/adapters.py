@@ -41,6 +41,16 @@ def lora_tensors(*, rank: int = 4, layer: int = 0, fill: float = 0.5) -> dict[st
     }
 
 
+def random_tensors(*, rank: int, layers: int, hidden: int, seed: int) -> dict[str, Any]:
+    """Return LoRA pairs for `q_proj` of every layer of a model, with an effect that is easily seen."""
+    rng, tensors = np.random.default_rng(seed), {}
+    for layer in range(layers):
+        module = MODULE.format(layer=layer)
+        tensors[f"{module}.lora_A.weight"] = rng.normal(0, 0.1, (rank, hidden)).astype(np.float32)
+        tensors[f"{module}.lora_B.weight"] = rng.normal(0, 0.1, (hidden, rank)).astype(np.float32)
+    return tensors
+
+
 def lineage(*, fingerprint: str = "sha256:base", recipe: Mapping[str, object] | None = None) -> Lineage:
     """Return a lineage as a training Job writes it."""
     return Lineage(

@@ -1,12 +1,15 @@
 """A finished loop, and what tests ask of it."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import openai
+import pytest
+from support.waiting import eventually
 from whetstone_dev.demo import plan
 from whetstone_dev.demo.kube import WHETSTONE, Kube
-from whetstone_dev.demo.watch import condition
+from whetstone_dev.demo.watch import condition, is_true
 
 READY_SECONDS = 300.0
 """An engine that starts again: vLLM on 2 cores, with the adapter fetched, loaded and probed."""
@@ -43,6 +46,31 @@ class Seeded:
     def jobs(self, label: str, name: str) -> list[dict[str, Any]]:
         """Return the Jobs of an object: `lora-training-job` or `benchmark-run`, and its name."""
         return self.kube.list("batch/v1", "Job", namespace=self.namespace, labels=f"whetstone.dev/{label}={name}")
+
+    def ended_well(self, kind: str, name: str, *, seconds: float) -> dict[str, Any]:
+        """Wait until a job or run is Ready, and return it; one that fails ends the test at once."""
+
+        def ended() -> dict[str, Any] | None:
+            found = self.get(kind, name)
+            failed = condition(found, "Failed")
+            if failed is not None:
+                pytest.fail(f"{kind} {name} failed: {failed['message']}")
+            return found if is_true(found, "Ready") else None
+
+        return eventually(ended, what=f"{kind} {name} Ready", seconds=seconds)
+
+    def host_folder(self, claim: str) -> Path:
+        """Return where the node keeps a claim, once it is bound; the node is this machine."""
+
+        def bound() -> str | None:
+            found = self.kube.get("v1", "PersistentVolumeClaim", name=claim, namespace=self.namespace)
+            return found["spec"].get("volumeName") if found else None
+
+        name = eventually(bound, what=f"claim {claim} is bound", seconds=120)
+        volume = self.kube.get("v1", "PersistentVolume", name=name)
+        assert volume is not None
+        source = volume["spec"].get("local") or volume["spec"]["hostPath"]
+        return Path(source["path"])
 
     def pods(self, label: str, name: str) -> list[dict[str, Any]]:
         """Return the pods of an object, in the order of their creation."""
@@ -93,6 +121,13 @@ class Loop(Seeded):
         except openai.APIStatusError as error:
             return error.status_code, error.response.headers.get("x-whetstone-adapter")
         return raw.status_code, raw.headers.get("x-whetstone-adapter")
+
+
+def server_example() -> dict[str, Any]:
+    """Return the spec of the demo's ModelServer, fitted to this machine; the caller may change it."""
+    fitted = plan.fit_to_cpu(plan.examples(), plan.SMALL)
+    spec: dict[str, Any] = next(obj["spec"] for obj in fitted if obj["kind"] == "ModelServer")
+    return spec
 
 
 def pod_is_ready(pod: dict[str, Any]) -> bool:

@@ -95,7 +95,8 @@ class Node:
         self._write_kubelet()
         self._start_containerd()
         # Once it listens it works: the API server calls a node Ready for most of a minute after its kubelet has ended.
-        self.plane.wait_for(self._kubelet_listens, processes=[self.process("containerd")], timeout=60)
+        command = self._kubelet_command()
+        self.plane.wait_for(lambda: self._kubelet_listens(command), processes=[self.process("containerd")], timeout=60)
         self._pki.kubeconfig("kube-proxy", subject="/CN=system:kube-proxy", server=self.plane.server)
         self._spawn(
             "kube-proxy",
@@ -139,24 +140,23 @@ class Node:
     def _ctr(self, *arguments: str | Path) -> list[str | Path]:
         return ["ctr", "-a", self.socket, "-n", "k8s.io", *arguments]
 
-    def _kubelet_listens(self) -> bool:
-        """Start the kubelet, again when it has ended: containerd takes its calls only some time after other calls."""
+    def _kubelet_command(self) -> list[str | Path]:
         kubelet = self._pki.kubeconfig(
             f"kubelet-{self.name}", subject=f"/O=system:nodes/CN=system:node:{self.name}", server=self.plane.server
         )
-        self._spawn(
-            "kubelet",
-            [
-                self.plane.component("kubelet"),
-                f"--kubeconfig={kubelet}",
-                f"--config={self.folder / 'kubelet.yaml'}",
-                f"--hostname-override={self.name}",
-                f"--node-ip={self.address}",
-                f"--root-dir={self.folder / 'kubelet'}",
-                f"--cert-dir={self.folder / 'kubelet-pki'}",
-            ],
-            config=self.folder / "kubelet.yaml",
-        )
+        return [
+            self.plane.component("kubelet"),
+            f"--kubeconfig={kubelet}",
+            f"--config={self.folder / 'kubelet.yaml'}",
+            f"--hostname-override={self.name}",
+            f"--node-ip={self.address}",
+            f"--root-dir={self.folder / 'kubelet'}",
+            f"--cert-dir={self.folder / 'kubelet-pki'}",
+        ]
+
+    def _kubelet_listens(self, command: list[str | Path]) -> bool:
+        """Start the kubelet, again when it has ended: containerd takes its calls only some time after other calls."""
+        self._spawn("kubelet", command, config=self.folder / "kubelet.yaml")
         with socket.socket() as probe:
             probe.settimeout(1)
             return probe.connect_ex((self.address, KUBELET_PORT)) == 0

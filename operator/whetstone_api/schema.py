@@ -126,6 +126,10 @@ class Status(ApiModel):
     observed_generation: int | None = None
     """The generation that this status was decided for."""
 
+    def is_true(self, condition: str) -> bool:
+        """Return whether a condition of this type is True."""
+        return any(item.type == condition and item.status == "True" for item in self.conditions or [])
+
 
 class ObjectMeta(ApiModel):
     """The part of an object's metadata that the operator reads."""

@@ -246,7 +246,8 @@ class Sidecar:
         The kubelet renews the ConfigMap while the operator is down, too, but only after a minute: a sidecar that starts
         again meanwhile would take adapters away.
         """
-        for path in (self._settings.kept_file, self._settings.desired_file):
+        kept = [self._settings.kept_file] if self._desired is None else []
+        for path in (*kept, self._settings.desired_file):
             try:
                 desired = DesiredState.model_validate_json(path.read_bytes())
             except FileNotFoundError:

@@ -12,19 +12,18 @@ from whetstone_api.adapter_artifact import LINEAGE_FILE, PROBE_FILE, Lineage, Ma
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.loratrainingjob import MergedModel
 from whetstone_api.vocabulary import Reason
-from whetstone_artifacts.errors import ArtifactError
-from whetstone_artifacts.fingerprint import model_fingerprint
 from whetstone_artifacts.folders import publish_folder, verify_adapter
 from whetstone_artifacts.models import describe_model, record_model
+from whetstone_artifacts.sources.remote import Content
 
 from whetstone_trainer.errors import UserError
+from whetstone_trainer.recipe import base_fingerprint
 
 DEVIATION = 0.25
 """Share of the recorded effect (root mean square over tokens) by which a merged model may miss it: each weight is
 rounded once more to the base's precision. A lost adapter misses it by 1, a halved scaling by about 0.5."""
 NOISES = 4.0
 """The same in multiples of the probe's noise, for effects that are hardly more than it."""
-TOKENIZER_SUFFIXES = (".json", ".txt", ".jinja", ".model", ".tiktoken")
 
 
 def require_mergeable(config: TrainingConfig) -> None:
@@ -55,10 +54,7 @@ def read_adapter(config: TrainingConfig) -> tuple[str, Lineage]:
     place = Path(config.output_path)
     manifest = verify_adapter(place, None)
     lineage = Lineage.model_validate_json((place / LINEAGE_FILE).read_bytes())
-    try:
-        fingerprint = model_fingerprint(Path(config.base_model_path))
-    except ArtifactError as error:
-        raise UserError(error.reason, f"spec.baseModel ({config.base_model_source}): {error.message}") from error
+    fingerprint = base_fingerprint(config)
     if fingerprint != lineage.base.fingerprint:
         raise UserError(
             Reason.BASE_MODEL_NOT_FOUND,
@@ -90,8 +86,8 @@ def merge_adapter(config: TrainingConfig, folder: Path) -> None:
         merged = PeftModel.from_pretrained(model, config.output_path).merge_and_unload(safe_merge=True)
         merged.save_pretrained(str(folder), safe_serialization=True)
     for path in base.iterdir():
-        is_index = path.name.endswith(".safetensors.index.json")
-        if path.suffix in TOKENIZER_SUFFIXES and path.is_file() and not is_index and not (folder / path.name).exists():
+        is_weights = path.name.endswith((".safetensors", ".safetensors.index.json"))
+        if Content.MODEL.takes(path.name) and path.is_file() and not is_weights and not (folder / path.name).exists():
             shutil.copyfile(path, folder / path.name)
     for path in folder.iterdir():
         # Safetensors writes for its own user only; servers may run as another.

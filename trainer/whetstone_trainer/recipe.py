@@ -77,10 +77,7 @@ def read_recipe(config: TrainingConfig) -> Recipe:
         UserError: The base model or a dataset is missing, or the hyperparameters cannot work.
     """
     folder = Path(config.base_model_path)
-    try:
-        fingerprint = model_fingerprint(folder)
-    except ArtifactError as error:
-        raise UserError(error.reason, f"spec.baseModel ({config.base_model_source}): {error.message}") from error
+    fingerprint = base_fingerprint(config)
     init = read_init_adapter(config, fingerprint) if config.init_adapter_path else None
     digests = [file_digest(dataset) for dataset in config.datasets]
     settings = effective_settings(config, context_of(folder))
@@ -121,6 +118,18 @@ def read_recipe(config: TrainingConfig) -> Recipe:
         dataset_digests=digests,
         settings=settings,
     )
+
+
+def base_fingerprint(config: TrainingConfig) -> str:
+    """Return the fingerprint of the base model's folder.
+
+    Raises:
+        UserError: `BASE_MODEL_NOT_FOUND`.
+    """
+    try:
+        return model_fingerprint(Path(config.base_model_path))
+    except ArtifactError as error:
+        raise UserError(error.reason, f"spec.baseModel ({config.base_model_source}): {error.message}") from error
 
 
 def context_of(folder: Path) -> int | None:

@@ -120,7 +120,7 @@ def resolve_adapter(
         return _in_store(spec, server, source=recorded.source, digest=recorded.digest, published_at=None)
     if job is None:
         reason, message = Reason.REFERENCE_NOT_FOUND, f"LoRATrainingJob {name} does not exist; create it"
-    elif any(item.type == ConditionType.FAILED and item.status == "True" for item in job.status.conditions or []):
+    elif job.status.is_true(ConditionType.FAILED):
         reason, message = Reason.REFERENCE_FAILED, f"LoRATrainingJob {name} has failed; see its conditions"
     else:
         reason, message = Reason.NOT_PUBLISHED, f"LoRATrainingJob {name} has not published its adapter yet"

@@ -109,7 +109,7 @@ def gather_evidence(runs: Sequence[BenchmarkRun], *, server: str, promotion: Pro
         if run.spec.target.model_server_ref.name != server or not labels.items() <= run.metadata.labels.items():
             continue
         status = run.status
-        if not (_holds(run, ConditionType.COMPLETE) and _holds(run, ConditionType.VALID)):
+        if not (run.status.is_true(ConditionType.COMPLETE) and run.status.is_true(ConditionType.VALID)):
             continue
         if status.results is None or status.target is None or status.finished_at is None:
             continue
@@ -306,7 +306,3 @@ def _worse_than(digest: str, other: str | None, evidence: Sequence[Evidence]) ->
         if item.digest == other and item.baseline_known and item.baseline_digest == digest:
             return item.verdict is Verdict.BETTER
     return False
-
-
-def _holds(run: BenchmarkRun, condition: ConditionType) -> bool:
-    return any(item.type == condition and item.status == "True" for item in run.status.conditions or [])

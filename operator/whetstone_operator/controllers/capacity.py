@@ -41,8 +41,7 @@ def job_rank(job: LoRATrainingJob | None) -> int | None:
         return None
     if job.status.adapter is not None:
         return job.status.adapter.rank
-    failed = any(one.type == ConditionType.FAILED and one.status == "True" for one in job.status.conditions or [])
-    return None if failed else job.spec.lora.rank
+    return None if job.status.is_true(ConditionType.FAILED) else job.spec.lora.rank
 
 
 def list_demands(

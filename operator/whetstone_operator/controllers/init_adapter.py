@@ -4,7 +4,7 @@ from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.source import Source
 from whetstone_api.vocabulary import ConditionType, Reason
 
-from whetstone_operator.kinds import TRAINING_JOB
+from whetstone_operator.controllers.references import find_training_job
 from whetstone_operator.runtime.outcome import Stalled, Waiting
 from whetstone_operator.runtime.reconcile import Work
 
@@ -27,19 +27,13 @@ async def resolve_init_adapter(work: Work[LoRATrainingJob]) -> Source | None:
     name = init.training_job_ref.name if init.training_job_ref else ""
     if name == work.name:
         raise Stalled(Reason.INVALID_SPEC, f"{FIELD}: a job cannot go on from its own adapter; name another job")
-    work.depends_on(TRAINING_JOB.plural, name)
-    found = await work.context.kube.get(TRAINING_JOB, work.namespace, name)
-    if found is None:
+    job = await find_training_job(work, name)
+    if job is None:
         message = f"{FIELD}: LoRATrainingJob {name} does not exist in namespace {work.namespace}; create it"
         raise Waiting(Reason.REFERENCE_NOT_FOUND, message)
-    job = LoRATrainingJob.model_validate({"status": {}, **found})
-    if _is_true(job, ConditionType.FAILED):
+    if job.status.is_true(ConditionType.FAILED):
         message = f"{FIELD}: LoRATrainingJob {name} has failed; retry it, or name another job in a new object"
         raise Stalled(Reason.REFERENCE_FAILED, message)
-    if not _is_true(job, ConditionType.COMPLETE) or job.status.adapter is None:
+    if not job.status.is_true(ConditionType.COMPLETE) or job.status.adapter is None:
         raise Waiting(Reason.REFERENCE_NOT_READY, f"{FIELD}: LoRATrainingJob {name} has not published its adapter yet")
     return Source(uri=job.status.adapter.uri)
-
-
-def _is_true(job: LoRATrainingJob, condition: ConditionType) -> bool:
-    return any(item.type == condition and item.status == "True" for item in job.status.conditions or [])

@@ -5,7 +5,7 @@ from whetstone_api.modelserver import ModelServer
 from whetstone_api.source import PinnedSource
 from whetstone_api.vocabulary import ConditionType, Reason
 
-from whetstone_operator.kinds import TRAINING_JOB
+from whetstone_operator.controllers.references import find_training_job
 from whetstone_operator.runtime.outcome import Stalled, Waiting
 from whetstone_operator.runtime.reconcile import Work
 
@@ -29,12 +29,8 @@ async def resolve_merged_model(work: Work[ModelServer], server: ModelServer) -> 
     if reference is None:
         work.status.pop("model", None)
         return server
-    work.depends_on(TRAINING_JOB.plural, reference.name)
-    found = await work.context.kube.get(TRAINING_JOB, work.namespace, reference.name)
-    if found is None:
-        merged = _recorded(work, reference.name)
-    else:
-        merged = _published(LoRATrainingJob.model_validate({"status": {}, **found}))
+    job = await find_training_job(work, reference.name)
+    merged = _recorded(work, reference.name) if job is None else _published(job)
     work.status["model"] = {"trainingJob": reference.name, "source": merged.uri, "digest": merged.digest}
     model = server.spec.model.model_copy(update={"source": PinnedSource(uri=merged.uri, digest=merged.digest)})
     return server.model_copy(update={"spec": server.spec.model_copy(update={"model": model})})
@@ -50,7 +46,7 @@ def _published(job: LoRATrainingJob) -> MergedModel:
         )
     if job.status.merged is not None:
         return job.status.merged
-    if any(item.type == ConditionType.FAILED and item.status == "True" for item in job.status.conditions or []):
+    if job.status.is_true(ConditionType.FAILED):
         raise Stalled(
             Reason.REFERENCE_FAILED,
             f"{FIELD}: LoRATrainingJob {name} has failed; retry it with the annotation"

@@ -7,7 +7,7 @@ from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.vocabulary import ConditionType, Reason
 
-from whetstone_operator.kinds import BENCHMARK_RUN, CLAIM, CONFIG_MAP, MODEL_SERVER, SERVICE_ACCOUNT
+from whetstone_operator.kinds import BENCHMARK_RUN, CLAIM, CONFIG_MAP, MODEL_SERVER, SERVICE_ACCOUNT, TRAINING_JOB
 from whetstone_operator.runtime.outcome import Stalled, Waiting
 from whetstone_operator.runtime.reconcile import Work
 
@@ -37,6 +37,18 @@ async def require_server[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], name
     return ModelServer.model_validate({**found, "status": found.get("status") or {}})
 
 
+async def find_training_job(work: Work[Any], name: str) -> LoRATrainingJob | None:
+    """Return a LoRATrainingJob of the object's namespace; None where it does not exist.
+
+    Args:
+        work: The object that refers to it; woken when the job changes.
+        name: Name of the job.
+    """
+    work.depends_on(TRAINING_JOB.plural, name)
+    found = await work.context.kube.get(TRAINING_JOB, work.namespace, name)
+    return None if found is None else LoRATrainingJob.model_validate({"status": {}, **found})
+
+
 async def require_baseline(work: Work[BenchmarkRun], name: str) -> BenchmarkRun:
     """Return the baseline of a run once it is complete.
 
@@ -56,10 +68,10 @@ async def require_baseline(work: Work[BenchmarkRun], name: str) -> BenchmarkRun:
             Reason.REFERENCE_NOT_FOUND,
             f"{field}: BenchmarkRun {name} does not exist in namespace {work.namespace}; create it",
         )
-    if _is_true(baseline, ConditionType.COMPLETE):
+    if baseline.status.is_true(ConditionType.COMPLETE):
         return baseline
     await _refuse_cycle(work, baseline)
-    if _is_true(baseline, ConditionType.FAILED):
+    if baseline.status.is_true(ConditionType.FAILED):
         raise Stalled(
             Reason.REFERENCE_FAILED,
             f"{field}: BenchmarkRun {name} has failed; retry it with the annotation whetstone.dev/retry-requested-at, "
@@ -143,7 +155,3 @@ async def _refuse_cycle(work: Work[BenchmarkRun], baseline: BenchmarkRun) -> Non
             )
         chain.append(following)
         run = await _run(work, following)
-
-
-def _is_true(run: BenchmarkRun, condition: ConditionType) -> bool:
-    return any(item.type == condition and item.status == "True" for item in run.status.conditions or [])

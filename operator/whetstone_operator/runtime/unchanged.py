@@ -3,12 +3,11 @@
 An apply that changes nothing costs the API server ten times what a read costs, and most reconciles change nothing.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from kubernetes.utils.quantity import parse_quantity
+from whetstone_api.digests import canonical_digest
 from whetstone_api.vocabulary import Annotation
 
 
@@ -17,8 +16,7 @@ def stamp(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
     What is stored cannot tell whether it once held more that is no longer wanted; the annotation can.
     """
-    text = json.dumps(wanted, sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    digest = canonical_digest(wanted).removeprefix("sha256:")[:16]
     metadata = wanted["metadata"]
     annotations = {**(metadata.get("annotations") or {}), str(Annotation.APPLIED): digest}
     return {**wanted, "metadata": {**metadata, "annotations": annotations}}

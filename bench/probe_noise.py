@@ -58,8 +58,7 @@ class Bench:
         """Return the log-probabilities of all answer tokens, nats."""
         groups = [[case] for case in self._cases] if one_by_one else [self._cases]
         found = [values for group in groups for values in await self._engine.prompt_logprobs(model, group)]
-        cases = zip(self._record.cases, found, strict=True)
-        return [value for case, values in cases for value in values[case.answer_start - 1 :]]
+        return probe.answer_logprobs(self._record, found)
 
     async def effects(self, name: str, folder: Path) -> list[float]:
         """Return adapter minus base of a folder's adapter, nats."""

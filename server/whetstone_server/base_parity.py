@@ -140,11 +140,7 @@ class BaseCheck:
         model = await self.model(Path(desired.model_path))
         compared = self._compared
         measured = await self.logprobs(desired.base_name, [case.token_ids for case in record.cases], patience=patience)
-        answers = [
-            value
-            for case, values in zip(record.cases, measured, strict=True)
-            for value in values[case.answer_start - 1 :]
-        ]
+        answers = probe.answer_logprobs(record, measured)
         if model.fingerprint == record.base_fingerprint:
             dtype = probe.engine_dtype(desired.dtype, model.config)
             state = probe.judge_base(record, measured=answers, dtype=dtype)

@@ -220,11 +220,7 @@ class Loader:
                 return await self._probe_foreign(held, desired.base_name)
             cases = [case.token_ids for case in record.cases]
             measured = await self._engine.prompt_logprobs(held.wanted.served_name, cases, patience=self._patience(held))
-            adapter = [
-                value
-                for case, values in zip(record.cases, measured, strict=True)
-                for value in values[case.answer_start - 1 :]
-            ]
+            adapter = probe.answer_logprobs(record, measured)
             effects = [with_it - without for with_it, without in zip(adapter, await base, strict=True)]
         except EngineRefusedError as error:
             if error.not_finite:

@@ -81,6 +81,18 @@ def rms(values: Sequence[float]) -> float:
     return math.sqrt(sum(value * value for value in values) / len(values)) if values else 0.0
 
 
+def answer_logprobs(probe: Probe, measured: Sequence[Sequence[float]]) -> list[float]:
+    """Return the log-probabilities of all answer tokens, in the order of `recorded_effects`.
+
+    Args:
+        probe: What the trainer recorded.
+        measured: Of each case, the log-probability of every token but the first, nats.
+    """
+    return [
+        value for case, values in zip(probe.cases, measured, strict=True) for value in values[case.answer_start - 1 :]
+    ]
+
+
 def judge_effect(probe: Probe, *, measured: Sequence[float], dtype: str | None) -> Verdict:
     """Judge an adapter that brings a probe.
 

@@ -2,16 +2,14 @@
 
 from whetstone_api.chat_template import MAX_TEMPLATE_BYTES
 from whetstone_api.modelserver import ModelServer
-from whetstone_api.schema import KeyRef
 from whetstone_api.vocabulary import Reason
 
-from whetstone_operator.kinds import CONFIG_MAP
-from whetstone_operator.runtime.outcome import Interrupt, Stalled, Waiting
+from whetstone_operator.controllers.references import require_config_map_key
+from whetstone_operator.runtime.outcome import Stalled
 from whetstone_operator.runtime.reconcile import Work
 
 POLL_SECONDS = 30.0
 """Users' ConfigMaps are not watched: a change is found after this time at the latest."""
-MISSING_POLL_SECONDS = 5.0
 FIELD = "spec.engine.chatTemplate"
 
 
@@ -27,23 +25,9 @@ async def read_chat_template(work: Work[ModelServer]) -> str | None:
     if given.config_map_ref is None:
         return _usable(given.inline or "", where=f"{FIELD}.inline")
     work.look_again(POLL_SECONDS)
-    return await _read(work, given.config_map_ref)
-
-
-async def _read(work: Work[ModelServer], ref: KeyRef) -> str:
-    where = f"{FIELD}.configMapRef"
-    found = await work.context.kube.get(CONFIG_MAP, work.namespace, ref.name)
-    if found is None:
-        raise _missing(f"{where}.name: ConfigMap {ref.name} does not exist in namespace {work.namespace}; create it")
-    data: dict[str, str] = found.get("data") or {}
-    if ref.key not in data:
-        keys = ", ".join(sorted(data)) or "none"
-        raise _missing(f"{where}.key: ConfigMap {ref.name} has no key {ref.key} (its keys: {keys}); add it")
-    return _usable(data[ref.key], where=f"{where}.key: key {ref.key} of ConfigMap {ref.name}")
-
-
-def _missing(message: str) -> Interrupt:
-    return Waiting(Reason.CONFIG_MAP_NOT_FOUND, message, MISSING_POLL_SECONDS)
+    ref, where = given.config_map_ref, f"{FIELD}.configMapRef"
+    text = await require_config_map_key(work, name=ref.name, key=ref.key, field=where, binary=False)
+    return _usable(text, where=f"{where}.key: key {ref.key} of ConfigMap {ref.name}")
 
 
 def _usable(text: str, *, where: str) -> str:

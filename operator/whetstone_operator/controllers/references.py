@@ -1,4 +1,4 @@
-"""What a run-to-end object refers to. Each is looked up; a missing one is waited for, with a message that says so."""
+"""What objects refer to. Each is looked up; a missing one is waited for, with a message that says so."""
 
 from typing import Any
 
@@ -99,14 +99,15 @@ async def require_claims[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], fiel
             )
 
 
-async def require_config_map_key(work: Work[LoRATrainingJob], *, name: str, key: str, field: str) -> None:
-    """Check that a ConfigMap has a key.
+async def require_config_map_key(work: Work[Any], *, name: str, key: str, field: str, binary: bool = True) -> str:
+    """Return what a ConfigMap has under a key.
 
     Args:
         work: The object that reads it.
         name: Name of the ConfigMap.
         key: Key in it.
         field: Where the user named it.
+        binary: Whether it may be binary data, which is returned in base64.
 
     Raises:
         Waiting: The ConfigMap, or the key in it, does not exist.
@@ -115,11 +116,12 @@ async def require_config_map_key(work: Work[LoRATrainingJob], *, name: str, key:
     if found is None:
         message = f"{field}.name: ConfigMap {name} does not exist in namespace {work.namespace}; create it"
         raise Waiting(Reason.CONFIG_MAP_NOT_FOUND, message, LOOK_AGAIN_SECONDS)
-    held: dict[str, Any] = {**(found.get("data") or {}), **(found.get("binaryData") or {})}
+    held: dict[str, str] = {**(found.get("data") or {}), **((found.get("binaryData") or {}) if binary else {})}
     if key not in held:
         keys = ", ".join(sorted(held)) or "none"
         message = f"{field}.key: ConfigMap {name} has no key {key} (its keys: {keys}); add it"
         raise Waiting(Reason.CONFIG_MAP_NOT_FOUND, message, LOOK_AGAIN_SECONDS)
+    return held[key]
 
 
 async def require_account(work: Work[BenchmarkRun], name: str) -> None:

@@ -6,7 +6,8 @@ All places are paths inside the container; the operator has resolved references 
 from pydantic import Field
 
 from whetstone_api.benchmarkrun import AgentSpec, HarborSuite, SamplingSpec
-from whetstone_api.loratrainingjob import CheckpointSpec, Hyperparameters, LoraSpec, LossSpec
+from whetstone_api.training_data import LossSpec
+from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec
 from whetstone_api.wire import WireModel
 
 EXIT_USER_ERROR = 65

@@ -10,7 +10,7 @@ from typing import Any
 
 from whetstone_api.adapter_artifact import LINEAGE_FILE, PROBE_FILE, Lineage, Manifest, Probe
 from whetstone_api.jobs import TrainingConfig
-from whetstone_api.loratrainingjob import MergedModel
+from whetstone_api.training_result import MergedModel
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.folders import publish_folder, verify_adapter
 from whetstone_artifacts.models import describe_model, record_model

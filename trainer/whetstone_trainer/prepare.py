@@ -13,7 +13,7 @@ from typing import Any
 
 from whetstone_api.adapter_artifact import DatasetIdentity, TemplateCase
 from whetstone_api.jobs import DatasetFile, TrainingConfig
-from whetstone_api.loratrainingjob import DatasetReport, Lengths
+from whetstone_api.training_data import DatasetReport, Lengths
 from whetstone_api.vocabulary import Reason
 
 from whetstone_trainer.dataset import Row, invalid_row, read_rows

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 from whetstone_api.adapter_artifact import DatasetIdentity, TemplateCase
-from whetstone_api.loratrainingjob import DatasetReport
+from whetstone_api.training_data import DatasetReport
 from whetstone_api.wire import WireModel
 
 PREPARED_FOLDER = "prepared"

@@ -3,8 +3,8 @@
 import logging
 
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
-from whetstone_api.loratrainingjob import PublishedAdapter
 from whetstone_api.reports import ProgressReport
+from whetstone_api.training_result import PublishedAdapter
 from whetstone_artifacts.reporting import Reporter
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from whetstone_api.adapter_artifact import (
     Probe,
 )
 from whetstone_api.jobs import TrainingConfig
-from whetstone_api.loratrainingjob import PublishedAdapter
+from whetstone_api.training_result import PublishedAdapter
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.folders import PARTIAL, publish_folder, write_manifest
 from whetstone_artifacts.preflight import check_adapter

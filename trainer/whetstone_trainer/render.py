@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whetstone_api.loratrainingjob import LossTarget
+from whetstone_api.training_data import LossTarget
 
 from whetstone_trainer.formats import Message
 

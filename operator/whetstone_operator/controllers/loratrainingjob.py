@@ -4,16 +4,12 @@ import asyncio
 import json
 from typing import Any
 
-from whetstone_api.loratrainingjob import (
-    DatasetReport,
-    LoRATrainingJob,
-    MergedModel,
-    PublishedAdapter,
-    TrainingProgress,
-)
+from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.reports import TerminationReport
 from whetstone_api.source import Source
+from whetstone_api.training_data import DatasetReport
+from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingProgress
 from whetstone_api.vocabulary import Reason
 
 from whetstone_operator.controllers.init_adapter import resolve_init_adapter

@@ -1,8 +1,9 @@
 """A base model by reference: the merged model that a LoRATrainingJob publishes."""
 
-from whetstone_api.loratrainingjob import LoRATrainingJob, MergedModel
+from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.source import PinnedSource
+from whetstone_api.training_result import MergedModel
 from whetstone_api.vocabulary import ConditionType, Reason
 
 from whetstone_operator.controllers.references import find_training_job

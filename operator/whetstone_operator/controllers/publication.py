@@ -7,7 +7,8 @@ has the last word: it replaces what was reported, and a Job that fails after all
 import logging
 
 from pydantic import ValidationError
-from whetstone_api.loratrainingjob import LoRATrainingJob, PublishedAdapter
+from whetstone_api.loratrainingjob import LoRATrainingJob
+from whetstone_api.training_result import PublishedAdapter
 
 from whetstone_operator.runtime.reconcile import Work
 

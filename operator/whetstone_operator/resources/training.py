@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from whetstone_api.jobs import DatasetFile, ObjectIdentity, TrainingConfig
-from whetstone_api.loratrainingjob import DatasetSpec, LoRATrainingJob
+from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.source import Source
+from whetstone_api.training_data import DatasetSpec
 from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, CONFIGMAPS_ROOT, Label
 
 from whetstone_operator.resources.job_pod import JobPlan, build_config_map, build_job, job_hash, report_url

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from support.trainer_job import SMOLLM2_TEMPLATE, byte_tokenizer
-from whetstone_api.loratrainingjob import LossTarget
+from whetstone_api.training_data import LossTarget
 from whetstone_trainer.render import IGNORED, Renderer, TemplateError
 
 pytestmark = pytest.mark.torch

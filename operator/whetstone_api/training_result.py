@@ -1,0 +1,77 @@
+"""Where the results of a LoRATrainingJob go, and what is told of them on the way."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from whetstone_api.schema import ApiModel, Rule, SignedDecimalString
+from whetstone_api.source import Source
+
+
+class TrainingOutput(ApiModel):
+    """Where results go."""
+
+    adapter: Source
+    """Folder of the adapter; created by the job, never overwritten, never deleted with the object."""
+    merged: Source | None = None
+    """Folder of the base model with the adapter merged in, in the base's precision; none when absent."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="self.adapter.uri.matches('^pvc://[^/]+/.+')",
+            message="output.adapter.uri must name a folder inside the claim, as in pvc://adapters/my-adapter",
+        ),
+        Rule(
+            rule="!has(self.merged) || self.merged.uri.matches('^pvc://[^/]+/.+')",
+            message="output.merged.uri must name a folder inside the claim, as in pvc://models/my-model",
+        ),
+        Rule(
+            rule=(
+                "!has(self.merged) || !((self.merged.uri + '/').startsWith(self.adapter.uri + '/') ||"
+                " (self.adapter.uri + '/').startsWith(self.merged.uri + '/'))"
+            ),
+            message="output.merged.uri and output.adapter.uri must be two folders, none inside the other",
+        ),
+    )
+
+
+class TrainingProgress(ApiModel):
+    """Where the training is; written at most every 30 seconds."""
+
+    phase: Annotated[str, Field(max_length=32)]
+    """Validate, Prepare, Train, Verify, Merge or Publish."""
+    step: int | None = None
+    """Optimizer steps done."""
+    max_steps: int | None = None
+    """Optimizer steps in all."""
+    loss: SignedDecimalString | None = None
+    """Latest training loss."""
+    eta_seconds: int | None = None
+    """Seconds that the training will still take."""
+    updated_at: Annotated[str, Field(max_length=64)] | None = None
+    """When this was reported, RFC 3339."""
+
+
+class PublishedAdapter(ApiModel):
+    """The result."""
+
+    uri: Annotated[str, Field(max_length=512)]
+    """Where it lies."""
+    digest: Annotated[str, Field(max_length=71)]
+    """Content digest."""
+    rank: int
+    """Its rank."""
+    bytes: int
+    """Size of its files."""
+    published_at: Annotated[str, Field(max_length=64)] | None = None
+    """When it was published, RFC 3339."""
+
+
+class MergedModel(ApiModel):
+    """The base model with the adapter merged in."""
+
+    uri: Annotated[str, Field(max_length=512)]
+    """Where it lies."""
+    digest: Annotated[str, Field(max_length=71)]
+    """Content digest, as `whetstone digest` prints it."""
+    bytes: int
+    """Size of its files."""

@@ -1,7 +1,6 @@
 """Train: a LoRA adapter by TRL's SFTTrainer on prepared rows, resumed exactly from the newest checkpoint."""
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,26 +8,23 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from peft import LoraConfig
 from peft.utils import load_peft_weights, set_peft_model_state_dict
-from transformers import AutoModelForCausalLM, set_seed
-from trl import SFTConfig, SFTTrainer
+from transformers import set_seed
 from whetstone_api.jobs import TrainingConfig
-from whetstone_api.vocabulary import Reason
 
+from whetstone_trainer.arguments import common_arguments
+from whetstone_trainer.base_model import available_cpus, load_model, lora_config
 from whetstone_trainer.callbacks import ProgressCallback, StopCallback
 from whetstone_trainer.checkpoint import CheckpointCallback, Checkpoints, seconds_of, step_of
-from whetstone_trainer.errors import StoppedError, UserError
+from whetstone_trainer.errors import StoppedError
 from whetstone_trainer.init_adapter import load_init_adapter
 from whetstone_trainer.prepare import load_tokenizer
 from whetstone_trainer.prepared import PREPARED_FOLDER, ROWS_FILE, PreparedReport
 from whetstone_trainer.progress import Progress
-from whetstone_trainer.recipe import Recipe, Settings
+from whetstone_trainer.recipe import Recipe
+from whetstone_trainer.sft import sft_trainer
 from whetstone_trainer.stopping import StopSignal
 
-LARGE_MODEL = 1_000_000_000
-"""Parameters from which activations are recomputed to save memory; below, that only costs time."""
-UNSERVABLE_MODULES = ("lm_head", "embed_tokens")
 FINAL_STEPS = 10
 """Steps over which the reported training loss is averaged."""
 
@@ -79,9 +75,9 @@ def train_adapter(
     tokens_per_step = prepared.dataset.tokens / prepared.dataset.rows * settings.batch_size
     on_progress = ProgressCallback(progress, tokens_per_step=tokens_per_step)
     on_save = CheckpointCallback(checkpoints, seconds_before=seconds_before)
-    trainer = SFTTrainer(
+    trainer = sft_trainer(
         model=model,
-        args=training_arguments(config, settings, output=checkpoints.incoming, parameters=parameters),
+        arguments=common_arguments(config, settings, output=checkpoints.incoming, parameters=parameters),
         train_dataset=rows,
         processing_class=load_tokenizer(config),
         peft_config=None if config.init_adapter_path else lora_config(config, settings, model),
@@ -101,91 +97,6 @@ def train_adapter(
         trainer.state.log_history, train_seconds=on_save.train_seconds, tokens=total * tokens_per_step
     )
     return Trained(model=trainer.model, rows=rows, metrics=metrics)
-
-
-def available_cpus() -> int:
-    """Return the whole CPUs that this process may use: affinity, cut by the control group's quota."""
-    count = len(os.sched_getaffinity(0))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return count
-    return count if quota == "max" else max(1, min(count, math.ceil(int(quota) / int(period))))
-
-
-def load_model(config: TrainingConfig) -> Any:
-    """Load the base model: float32 on a CPU, bfloat16 on an accelerator."""
-    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
-    return AutoModelForCausalLM.from_pretrained(config.base_model_path, dtype=dtype, local_files_only=True)
-
-
-def lora_config(config: TrainingConfig, settings: Settings, model: Any) -> LoraConfig:
-    """Return the adapter's shape.
-
-    Raises:
-        UserError: `INVALID_SPEC` for modules that the model has not, or that no engine can serve.
-    """
-    names = [name for name, _ in model.named_modules()]
-    for target in config.lora.target_modules or []:
-        if target.rsplit(".", 1)[-1] in UNSERVABLE_MODULES:
-            raise UserError(
-                Reason.INVALID_SPEC,
-                f"spec.lora.targetModules names {target}, which cannot be hot-loaded; name linear layers of the blocks",
-            )
-        if not any(name == target or name.endswith(f".{target}") for name in names):
-            linear = sorted({n.rsplit(".", 1)[-1] for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)})
-            raise UserError(
-                Reason.INVALID_SPEC,
-                f"spec.lora.targetModules names {target}, which {config.base_model_source} does not have; its linear"
-                f" layers are {', '.join(linear)}",
-            )
-    return LoraConfig(
-        task_type="CAUSAL_LM",
-        r=config.lora.rank,
-        lora_alpha=config.lora.alpha,
-        lora_dropout=float(settings.dropout),
-        target_modules=sorted(config.lora.target_modules) if config.lora.target_modules else "all-linear",
-        bias="none",
-        use_rslora=config.lora.rs_lora,
-    )
-
-
-def training_arguments(config: TrainingConfig, settings: Settings, *, output: Path, parameters: int) -> SFTConfig:
-    """Return the trainer's arguments.
-
-    Args:
-        config: The job's configuration.
-        settings: Hyperparameters as they take effect.
-        output: Folder that transformers writes checkpoints into.
-        parameters: Parameters of the base model.
-    """
-    on_gpu = torch.cuda.is_available()
-    return SFTConfig(
-        output_dir=str(output),
-        per_device_train_batch_size=settings.micro_batch_size,
-        gradient_accumulation_steps=settings.batch_size // settings.micro_batch_size,
-        num_train_epochs=settings.epochs or 1,
-        max_steps=settings.max_steps or -1,
-        learning_rate=float(settings.learning_rate),
-        lr_scheduler_type="cosine",
-        warmup_steps=float(settings.warmup_ratio),
-        seed=settings.seed,
-        data_seed=settings.seed,
-        max_length=None,
-        packing=False,
-        use_cpu=not on_gpu,
-        bf16=on_gpu,
-        gradient_checkpointing=on_gpu and parameters >= LARGE_MODEL,
-        logging_strategy="steps",
-        logging_steps=1,
-        # The filter would put an average in the place of a loss that is not finite.
-        logging_nan_inf_filter=False,
-        save_strategy="steps",
-        save_steps=config.checkpoint.every_steps,
-        dataloader_pin_memory=on_gpu,
-        disable_tqdm=True,
-        report_to="none",
-    )
 
 
 def final_metrics(history: list[Mapping[str, Any]], *, train_seconds: float, tokens: float) -> dict[str, str]:

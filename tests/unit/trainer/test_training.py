@@ -161,7 +161,7 @@ def test_diverging_training_ends_for_good(job: Job) -> None:
     ("target", "words"), [("qproj", "its linear layers are down_proj, gate_proj"), ("lm_head", "cannot be hot-loaded")]
 )
 def test_wrong_target_module_is_named(job: Job, target: str, words: str) -> None:
-    from whetstone_trainer.train import load_model, lora_config
+    from whetstone_trainer.base_model import load_model, lora_config
 
     job.values["lora"]["targetModules"] = ["q_proj", target]
     with pytest.raises(UserError, match=f"spec.lora.targetModules names {target}") as caught:

@@ -1,0 +1,64 @@
+"""The base model in memory, and the shape of the adapter on it."""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig
+from transformers import AutoModelForCausalLM
+from whetstone_api.jobs import TrainingConfig
+from whetstone_api.vocabulary import Reason
+
+from whetstone_trainer.errors import UserError
+from whetstone_trainer.recipe import Settings
+
+UNSERVABLE_MODULES = ("lm_head", "embed_tokens")
+
+
+def available_cpus() -> int:
+    """Return the whole CPUs that this process may use: affinity, cut by the control group's quota."""
+    count = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return count
+    return count if quota == "max" else max(1, min(count, math.ceil(int(quota) / int(period))))
+
+
+def load_model(config: TrainingConfig) -> Any:
+    """Load the base model: float32 on a CPU, bfloat16 on an accelerator."""
+    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    return AutoModelForCausalLM.from_pretrained(config.base_model_path, dtype=dtype, local_files_only=True)
+
+
+def lora_config(config: TrainingConfig, settings: Settings, model: Any) -> LoraConfig:
+    """Return the adapter's shape.
+
+    Raises:
+        UserError: `INVALID_SPEC` for modules that the model has not, or that no engine can serve.
+    """
+    names = [name for name, _ in model.named_modules()]
+    for target in config.lora.target_modules or []:
+        if target.rsplit(".", 1)[-1] in UNSERVABLE_MODULES:
+            raise UserError(
+                Reason.INVALID_SPEC,
+                f"spec.lora.targetModules names {target}, which cannot be hot-loaded; name linear layers of the blocks",
+            )
+        if not any(name == target or name.endswith(f".{target}") for name in names):
+            linear = sorted({n.rsplit(".", 1)[-1] for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)})
+            raise UserError(
+                Reason.INVALID_SPEC,
+                f"spec.lora.targetModules names {target}, which {config.base_model_source} does not have; its linear"
+                f" layers are {', '.join(linear)}",
+            )
+    return LoraConfig(
+        task_type="CAUSAL_LM",
+        r=config.lora.rank,
+        lora_alpha=config.lora.alpha,
+        lora_dropout=float(settings.dropout),
+        target_modules=sorted(config.lora.target_modules) if config.lora.target_modules else "all-linear",
+        bias="none",
+        use_rslora=config.lora.rs_lora,
+    )

@@ -14,8 +14,13 @@ _HUB = r"hf://[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][
 _S3 = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=+-]+)+"
 _HTTPS = r"https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[A-Za-z0-9._~%+=-]+)+"
 _OCI = r"oci://[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)+@sha256:[0-9a-f]{64}"
+_FOLDER = r"pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9._-]+)+"
+_REPOSITORY = r"hf://[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*"
+_TAGGED = r"oci://[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)+(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?"
 PVC_URI = f"^{_PVC}$"
 ANY_URI = f"^({_PVC}|{_HUB}|{_S3}|{_HTTPS}|{_OCI})$"
+PUSH_URI = f"^({_FOLDER}|{_REPOSITORY}|{_S3}|{_TAGGED})$"
+"""Places to push to: a folder of a claim, a repository of a hub, a folder of a bucket, a repository of a registry."""
 DIGEST = r"^sha256:[0-9a-f]{64}$"
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 

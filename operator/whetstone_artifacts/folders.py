@@ -4,7 +4,8 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -158,6 +159,20 @@ def admit_adapter(temporary: Path, target: Path, digest: str, *, place: str) -> 
     found = write_manifest(temporary).digest
     _require_digest(place, found, digest)
     publish_folder(temporary, target, durable=False)
+
+
+@contextmanager
+def beside(place: Path) -> Iterator[Path]:
+    """Give a new folder on the place's file system; what is left of it, or of a killed process's, is removed."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    for stale in place.parent.glob(f".{place.name}{PARTIAL}*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    folder = place.with_name(f".{place.name}{PARTIAL}{secrets.token_hex(4)}")
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def publish_folder(temporary: Path, place: Path, *, durable: bool = True) -> None:

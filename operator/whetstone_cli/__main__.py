@@ -1,14 +1,20 @@
 """The command `whetstone`."""
 
 import argparse
+import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from whetstone_api.adapter_artifact import CONFIG_FILE
+from whetstone_api.source import PUSH_URI, scheme_of
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.folders import adapter_digest
 from whetstone_artifacts.models import model_digest
+from whetstone_artifacts.sources.credentials import credentials_of_environment, read_credentials
+from whetstone_artifacts.sources.parcel import read_parcel
+from whetstone_artifacts.sources.push import open_destination
 
 EXIT_INVALID = 1
 EXIT_USAGE = 2
@@ -30,6 +36,35 @@ def digest(folder: Path) -> int:
     except ArtifactError as error:
         sys.stderr.write(f"whetstone: {error.message}\n")
         return EXIT_INVALID
+    return 0
+
+
+def push(folder: Path, uri: str, secret: Path | None) -> int:
+    """Copy an adapter or a model to a place, and print where it lies and its digest.
+
+    Args:
+        folder: The adapter's or model's folder.
+        uri: `s3://bucket/key`, `oci://registry/repo[:tag]` or `hf://owner/repo`.
+        secret: Folder with a file for each key of the Secret that the place asks for; None takes the keys from the
+            environment and logins from Docker's configuration.
+
+    Returns:
+        The exit code: 1 when it cannot be pushed, 2 when the command cannot be run so.
+    """
+    if not re.match(PUSH_URI, uri) or uri.startswith("pvc://"):
+        sys.stderr.write(f"whetstone: {uri}: give s3://bucket/key, oci://registry/repo[:tag] or hf://owner/repo\n")
+        return EXIT_USAGE
+    scheme = scheme_of(uri)
+    try:
+        keys = read_credentials(scheme, secret) if secret else credentials_of_environment(scheme, os.environ)
+        pushed = open_destination(uri, keys).push(read_parcel(folder))
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"whetstone: {error.name} is missing; install whetstone[server]\n")
+        return EXIT_USAGE
+    except ArtifactError as error:
+        sys.stderr.write(f"whetstone: {error.message}\n")
+        return EXIT_INVALID
+    print(f"{'found' if pushed.found else 'pushed'} {pushed.uri} {pushed.digest}")
     return 0
 
 
@@ -75,9 +110,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("digest", help="print the content digest of an adapter's or model's folder")
     one.add_argument("folder", type=Path)
+    to = commands.add_parser("push", help="copy an adapter or a model to a bucket, a registry or a hub")
+    to.add_argument("folder", type=Path)
+    to.add_argument("uri", help="s3://bucket/key, oci://registry/repo[:tag] or hf://owner/repo")
+    to.add_argument("--secret", type=Path, help="folder with a file for each key that the place asks for")
     many = commands.add_parser("validate", help="check manifests before they are applied")
     many.add_argument("files", type=Path, nargs="+", metavar="file")
     options = parser.parse_args(arguments)
+    if options.command == "push":
+        return push(options.folder, options.uri, options.secret)
     return digest(options.folder) if options.command == "digest" else validate(options.files)
 
 

@@ -1,14 +1,17 @@
 """Servers that places lie on: a web server with TLS and ranges, and a hub with the API that huggingface_hub asks for.
 
-Both are real HTTP servers on this machine; the hub knows the three routes that the library uses for one commit and
-answers 404 to any other, so a library that begins to ask for more fails the tests.
+Both are real HTTP servers on this machine; the hub knows the routes that the library uses to read one commit and to
+make one, with git-LFS for weights, and answers 404 to any other, so a library that begins to ask for more fails the
+tests. It keeps the newest commit only.
 """
 
 import asyncio
+import base64
 import hashlib
+import json
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +56,12 @@ class Served:
     """So many ranges are served, then every further one fails with `break_status`."""
     break_status: int = 400
     ignores_ranges: bool = False
+    made: dict[str, str] = field(default_factory=dict)
+    """Visibility of the repositories made here, by name."""
+    heads: dict[str, str] = field(default_factory=dict)
+    """Newest commit, by repository."""
+    tags: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Commit by repository and tag."""
 
     def ranges(self, suffix: str) -> list[str]:
         """Return the ranges asked of the files whose path ends so, in order."""
@@ -63,7 +72,9 @@ class Served:
         wanted = request.headers.get("Range")
         given = request.headers.get("Authorization")
         self.asked.append(Asked(request.method, request.path, wanted, given))
-        if self.authorization is not None and given != self.authorization:
+        # Where a large file goes is a signed address, which needs no more.
+        signed = request.path.startswith("/lfs/")
+        if self.authorization is not None and given != self.authorization and not signed:
             return 401
         if request.path in self.answers:
             return self.answers[request.path]
@@ -146,15 +157,23 @@ def hub_server(repositories: Path) -> Iterator[Served]:
         if not folder.is_dir():
             headers = {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"}
             raise web.HTTPNotFound(headers=headers)
-        if request.match_info["revision"] not in ("main", COMMIT):
+        if request.match_info.get("revision", "main") not in ("main", head_of(folder)):
             raise web.HTTPNotFound(headers={"X-Error-Code": "RevisionNotFound", "X-Error-Message": "Invalid rev id"})
         return folder
+
+    def name_of(folder: Path) -> str:
+        return f"{folder.parent.name}/{folder.name}"
+
+    def head_of(folder: Path) -> str:
+        return served.heads.get(name_of(folder), COMMIT)
 
     async def info(request: web.Request) -> web.Response:
         folder = folder_of(request)
         siblings = [_sibling(path) for path in sorted(folder.iterdir())]
-        name = f"{folder.parent.name}/{folder.name}"
-        return web.json_response({"_id": "1", "id": name, "modelId": name, "sha": COMMIT, "siblings": siblings})
+        name = name_of(folder)
+        return web.json_response(
+            {"_id": "1", "id": name, "modelId": name, "sha": head_of(folder), "siblings": siblings}
+        )
 
     async def resolve(request: web.Request) -> web.StreamResponse:
         path = folder_of(request) / request.match_info["file"]
@@ -164,8 +183,92 @@ def hub_server(repositories: Path) -> Iterator[Served]:
 
     app.router.add_get("/api/models/{owner}/{name}/revision/{revision}", info)
     app.router.add_get("/{owner}/{name}/resolve/{revision}/{file}", resolve)
+    _writable(app, served, repositories, folder_of=folder_of, head_of=head_of)
     with running(app, served) as one:
         yield one
+
+
+def _writable(
+    app: web.Application,
+    served: Served,
+    repositories: Path,
+    *,
+    folder_of: Callable[[web.Request], Path],
+    head_of: Callable[[Path], str],
+) -> None:
+    """Add the routes by which a repository and a commit in it are made."""
+    large: dict[str, bytes] = {}
+
+    async def create(request: web.Request) -> web.Response:
+        asked = await request.json()
+        folder = repositories / asked["organization"] / asked["name"]
+        name = f"{folder.parent.name}/{folder.name}"
+        if folder.exists():
+            told = {"error": "You already created this model repo", "url": f"{served.url}/{name}"}
+            return web.json_response(told, status=409)
+        folder.mkdir(parents=True)
+        (folder / ".gitattributes").write_text("*.safetensors filter=lfs\n")
+        served.made[name] = asked["visibility"]
+        return web.json_response({"url": f"{served.url}/{name}"})
+
+    async def preupload(request: web.Request) -> web.Response:
+        folder_of(request)
+        files = [
+            {
+                "path": one["path"],
+                "uploadMode": "lfs" if one["path"].endswith(".safetensors") else "regular",
+                "shouldIgnore": False,
+            }
+            for one in (await request.json())["files"]
+        ]
+        return web.json_response({"files": files})
+
+    async def batch(request: web.Request) -> web.Response:
+        wanted = (await request.json())["objects"]
+        objects = [{**one, "actions": {"upload": {"href": f"{served.url}/lfs/{one['oid']}"}}} for one in wanted]
+        return web.json_response({"transfer": "basic", "objects": objects})
+
+    async def upload(request: web.Request) -> web.Response:
+        content = await request.read()
+        if hashlib.sha256(content).hexdigest() != request.match_info["oid"]:
+            raise web.HTTPBadRequest
+        large[request.match_info["oid"]] = content
+        return web.Response()
+
+    async def commit(request: web.Request) -> web.Response:
+        folder = folder_of(request)
+        lines = [json.loads(line) for line in (await request.text()).splitlines()]
+        header = next(line["value"] for line in lines if line["key"] == "header")
+        if header.get("parentCommit", head_of(folder)) != head_of(folder):
+            return web.json_response({"error": "A commit has happened since"}, status=412)
+        for line in lines:
+            if line["key"] == "file":
+                (folder / line["value"]["path"]).write_bytes(base64.b64decode(line["value"]["content"]))
+            if line["key"] == "lfsFile":
+                (folder / line["value"]["path"]).write_bytes(large[line["value"]["oid"]])
+        name = f"{folder.parent.name}/{folder.name}"
+        served.heads[name] = hashlib.sha1(f"{head_of(folder)}{header}".encode()).hexdigest()
+        url = f"{served.url}/{name}/commit/{served.heads[name]}"
+        return web.json_response({"success": True, "commitOid": served.heads[name], "commitUrl": url})
+
+    async def tag(request: web.Request) -> web.Response:
+        folder = folder_of(request)
+        key = (f"{folder.parent.name}/{folder.name}", (await request.json())["tag"])
+        if key in served.tags:
+            return web.json_response({"error": "Tag reference exists already"}, status=409)
+        served.tags[key] = request.match_info["revision"]
+        return web.Response()
+
+    async def validate(_: web.Request) -> web.Response:
+        return web.json_response({"errors": [], "warnings": []})
+
+    app.router.add_post("/api/repos/create", create)
+    app.router.add_post("/api/validate-yaml", validate)
+    app.router.add_post("/api/models/{owner}/{name}/preupload/{revision}", preupload)
+    app.router.add_post("/{owner}/{name}.git/info/lfs/objects/batch", batch)
+    app.router.add_put("/lfs/{oid}", upload)
+    app.router.add_post("/api/models/{owner}/{name}/commit/{revision}", commit)
+    app.router.add_post("/api/models/{owner}/{name}/tag/{revision}", tag)
 
 
 def _sibling(path: Path) -> dict[str, object]:

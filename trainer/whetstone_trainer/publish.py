@@ -1,10 +1,7 @@
 """Verify and Publish: the adapter's folder, checked, with probe and lineage, moved to its place by one rename."""
 
 import json
-import secrets
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,7 +21,7 @@ from whetstone_api.adapter_artifact import (
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.training_result import PublishedAdapter
 from whetstone_api.vocabulary import Reason
-from whetstone_artifacts.folders import PARTIAL, publish_folder, write_manifest
+from whetstone_artifacts.folders import publish_folder, write_manifest
 from whetstone_artifacts.preflight import check_adapter
 
 from whetstone_trainer.errors import UserError
@@ -32,20 +29,6 @@ from whetstone_trainer.prepared import PreparedReport
 from whetstone_trainer.recipe import Recipe
 
 PACKAGES = ("trl", "peft", "transformers", "torch", "whetstone")
-
-
-@contextmanager
-def folder_beside(place: Path) -> Iterator[Path]:
-    """Give a new folder on the place's file system; what is left of it, or of a killed process's, is removed."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    for stale in place.parent.glob(f".{place.name}{PARTIAL}*"):
-        shutil.rmtree(stale, ignore_errors=True)
-    folder = place.with_name(f".{place.name}{PARTIAL}{secrets.token_hex(4)}")
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def save_adapter(model: Any, folder: Path, *, base_source: str) -> None:

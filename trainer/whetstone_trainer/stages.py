@@ -6,13 +6,14 @@ from whetstone_api.jobs import TrainingConfig
 from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.adoption import find_adapter, find_merged
+from whetstone_artifacts.folders import beside
 from whetstone_artifacts.lock import output_lock
 
 from whetstone_trainer.failpoints import failpoint
 from whetstone_trainer.merge import merge_adapter, merged_model, publish_merged, read_adapter, require_mergeable
 from whetstone_trainer.prepare import prepare_data
 from whetstone_trainer.progress import Progress
-from whetstone_trainer.publish import folder_beside, publish_adapter, published, save_adapter, verify_saved
+from whetstone_trainer.publish import publish_adapter, published, save_adapter, verify_saved
 from whetstone_trainer.recipe import Recipe, read_recipe
 from whetstone_trainer.stopping import StopSignal
 
@@ -69,7 +70,7 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
         progress.phase("Train")
         trained = train_adapter(config, recipe, prepared=prepared, progress=progress, stop=stop)
         progress.phase("Verify")
-        with folder_beside(place) as folder:
+        with beside(place) as folder:
             save_adapter(trained.model, folder, base_source=config.base_model_source)
             verify_saved(folder, config)
             probe = record_probe(
@@ -106,7 +107,7 @@ def run_merge(config: TrainingConfig, progress: Progress, _stop: StopSignal) -> 
         if held is not None:
             merged = merged_model(config, held)
         else:
-            with folder_beside(place) as folder:
+            with beside(place) as folder:
                 merge_adapter(config, folder)
                 progress.phase("Publish")
                 failpoint("before-publish-merged", Path(config.workspace_path))

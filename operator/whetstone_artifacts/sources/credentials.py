@@ -97,3 +97,17 @@ def read_credentials(scheme: Scheme, folder: Path | None) -> Credentials:
         ca_file=folder / CA_KEY if CA_KEY in known else None,
         docker_config=folder / ".dockerconfigjson" if ".dockerconfigjson" in known else None,
     )
+
+
+def credentials_of_environment(scheme: Scheme, environment: Mapping[str, str]) -> Credentials:
+    """Return what a user's shell has for a place: the keys that are variables, and Docker's logins.
+
+    Args:
+        scheme: Scheme of the place.
+        environment: Variables of the process.
+    """
+    logins = Path(environment.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
+    return Credentials(
+        values={key: environment[key] for key in KNOWN_KEYS.get(scheme, ()) if key.isupper() and key in environment},
+        docker_config=logins if scheme is Scheme.OCI and logins.is_file() else None,
+    )

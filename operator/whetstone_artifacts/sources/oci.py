@@ -21,7 +21,7 @@ from whetstone_artifacts.sources.remote import (
 
 TIMEOUT_SECONDS = (10, 60)
 """To connect, and between two reads."""
-_TITLE = "org.opencontainers.image.title"
+TITLE = "org.opencontainers.image.title"
 _FOLDER_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
@@ -65,7 +65,7 @@ class OciStore:
             raise not_found(self.uri, "it holds a packed folder; push the files themselves (cd FOLDER; oras push … *)")
         files = [
             RemoteFile(
-                name=str((layer.get("annotations") or {}).get(_TITLE, "")).removeprefix("./"),
+                name=str((layer.get("annotations") or {}).get(TITLE, "")).removeprefix("./"),
                 size=int(layer["size"]),
                 tag=str(layer["digest"]),
                 address=str(layer["digest"]),
@@ -109,26 +109,35 @@ class OciStore:
             raise forbidden(self.uri, str(error)) from error
 
     def _login(self) -> Any:
-        import requests
-        from oras.provider import Registry
+        return login(self._container, self._credentials)
 
-        given = self._credentials
-        insecure = (given.get("plainHTTP") or "").lower() == "true"
-        verify: bool | str = str(given.ca_file) if given.ca_file else True
-        probe = requests.get(
-            f"{'http' if insecure else 'https'}://{self._container.registry}/v2/",
-            verify=verify,
-            timeout=TIMEOUT_SECONDS,
-        )
-        basic = probe.headers.get("WWW-Authenticate", "").lower().startswith("basic")
-        registry = Registry(insecure=insecure, tls_verify=verify, auth_backend="basic" if basic else "token")
-        for scheme in ("http://", "https://"):
-            registry.session.mount(scheme, _with_timeout())
-        if user := given.get("username"):
-            registry.auth.set_basic_auth(user, given.get("password") or "")
-        elif given.docker_config is not None:
-            registry.auth.load_configs(self._container, configs=[str(given.docker_config)])
-        return registry
+
+def login(container: Any, given: Credentials) -> Any:
+    """Return the library's client of a registry, with a login where there is one.
+
+    Args:
+        container: Registry, repository and tag as the library parses them.
+        given: Login, certificate authority, and whether the registry speaks plain HTTP.
+    """
+    import requests
+    from oras.provider import Registry
+
+    insecure = (given.get("plainHTTP") or "").lower() == "true"
+    verify: bool | str = str(given.ca_file) if given.ca_file else True
+    probe = requests.get(
+        f"{'http' if insecure else 'https'}://{container.registry}/v2/",
+        verify=verify,
+        timeout=TIMEOUT_SECONDS,
+    )
+    basic = probe.headers.get("WWW-Authenticate", "").lower().startswith("basic")
+    registry = Registry(insecure=insecure, tls_verify=verify, auth_backend="basic" if basic else "token")
+    for scheme in ("http://", "https://"):
+        registry.session.mount(scheme, _with_timeout())
+    if user := given.get("username"):
+        registry.auth.set_basic_auth(user, given.get("password") or "")
+    elif given.docker_config is not None:
+        registry.auth.load_configs(container, configs=[str(given.docker_config)])
+    return registry
 
 
 def _with_timeout() -> Any:

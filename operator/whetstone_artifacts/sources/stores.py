@@ -66,7 +66,7 @@ class Store:
             raise self._explained(error) from error
 
     def _explained(self, error: BaseException) -> ArtifactError:
-        status = _status(error)
+        status = http_status(error)
         answer = str(error) or type(error).__name__
         if status in (401, 403) or isinstance(error, PermissionError):
             return forbidden(self.uri, answer)
@@ -128,7 +128,7 @@ class S3Store(Store):
         # The library knows S3's codes. Some servers say 404 for a key that they do not know.
         if isinstance(error, FileNotFoundError):
             return not_found(self.uri, "the bucket or the folder in it does not exist")
-        if 400 <= (_status(error) or 0) < 500:
+        if 400 <= (http_status(error) or 0) < 500:
             return forbidden(self.uri, str(error))
         return unreachable(self.uri, str(error) or type(error).__name__)
 
@@ -179,7 +179,7 @@ class HttpsStore(Store):
             return self._info(name)
         except ArtifactError as error:
             # Object stores behind a web address say 403 for what is not there.
-            if _status(error.__cause__) in (403, 404):
+            if http_status(error.__cause__) in (403, 404):
                 return None
             raise
 
@@ -250,7 +250,7 @@ def resolve_revision(uri: str, credentials: Credentials, *, timeout_seconds: flo
     return f"hf://{repository}@{info.sha}"
 
 
-def _status(error: BaseException | None) -> int | None:
+def http_status(error: BaseException | None) -> int | None:
     """Return the HTTP status behind an exception: libraries hide it at three different places."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

@@ -84,7 +84,7 @@ class LoRATrainingJobSpec(RunToEndSpec):
     output: TrainingOutput
     """Where results go."""
     resources: Resources | None = None
-    """Resources of the training container."""
+    """Resources of the containers; only the training asks for devices (`nvidia.com/gpu`) among them."""
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     """Trainer image; the operator's default when absent."""
     suspend: bool = False

@@ -5,6 +5,7 @@ from typing import Any
 
 from whetstone_api.jobs import DatasetFile, ObjectIdentity, TrainingConfig
 from whetstone_api.loratrainingjob import LoRATrainingJob
+from whetstone_api.schema import Resources
 from whetstone_api.source import Source
 from whetstone_api.training_data import DatasetSpec
 from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, CONFIGMAPS_ROOT, Label
@@ -18,6 +19,8 @@ MERGE = "merge"
 BACKOFF_LIMITS = {PREPARE: 2, TRAIN: 6, MERGE: 2}
 """Failed pods until a stage gives up; a training pod that dies costs only the steps since its checkpoint."""
 COMPONENT = "training"
+NO_GPU = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+"""Where NVIDIA's runtime is a node's default, a container that asks for no GPU would see all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,19 +99,40 @@ def training_config_map(plan: TrainingPlan) -> dict[str, Any]:
     return build_config_map(plan.job, name=config_name(plan.job), component=COMPONENT, config=config)
 
 
-def claims(plan: TrainingPlan) -> dict[str, bool]:
-    """Return whether each claim that the pods mount is writable, by name."""
-    job = plan.job
-    sources = [plan.base, plan.init, *(dataset.source for dataset in job.spec.datasets)]
-    read = {source.claim for source in sources if source is not None}
-    outputs = [place for place in (job.spec.output.adapter, job.spec.output.merged) if place is not None]
-    written = {job.spec.workspace.claim_name, *(place.claim for place in outputs)}
-    return dict.fromkeys(read, False) | dict.fromkeys(written, True)
+def claims(plan: TrainingPlan, stage: str) -> dict[str, bool]:
+    """Return whether each claim that the pods of a stage mount is writable, by name."""
+    spec = plan.job.spec
+    adapter, merged = spec.output.adapter.claim, spec.output.merged
+    data = [source.claim for source in (plan.init, *(one.source for one in spec.datasets)) if source is not None]
+    read, written = {
+        # Whether the adapter is published already is looked up before anything is trained.
+        PREPARE: ([*data, adapter], [spec.workspace.claim_name]),
+        TRAIN: (data, [spec.workspace.claim_name, adapter]),
+        MERGE: ([adapter], [merged.claim] if merged else []),
+    }[stage]
+    return dict.fromkeys([plan.base.claim, *read], False) | dict.fromkeys(written, True)
+
+
+def stage_resources(resources: Resources | None, stage: str) -> Resources | None:
+    """Return what a stage's container asks for: only training holds accelerators.
+
+    Args:
+        resources: What the spec says.
+        stage: `prepare`, `train` or `merge`.
+    """
+    if resources is None or stage == TRAIN:
+        return resources
+    # What Kubernetes knows itself (cpu, memory, hugepages-2Mi) has no domain in its name; devices always have one.
+    requests, limits = (
+        {name: amount for name, amount in (given or {}).items() if "/" not in name} or None
+        for given in (resources.requests, resources.limits)
+    )
+    return Resources(requests=requests, limits=limits)
 
 
 def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
     """Return the Job of a stage (`prepare`, `train` or `merge`)."""
-    job = plan.job
+    job, datasets = plan.job, plan.job.spec.datasets
     return build_job(
         JobPlan(
             owner=job,
@@ -119,9 +143,10 @@ def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
             image=job.spec.image or plan.settings.trainer_image,
             arguments=(stage, "--config", CONFIG_PATH),
             config_map=config_name(job),
-            claims=claims(plan),
-            config_maps=tuple({d.config_map_ref.name for d in job.spec.datasets if d.config_map_ref}),
-            resources=job.spec.resources,
+            claims=claims(plan, stage),
+            config_maps=() if stage == MERGE else tuple({d.config_map_ref.name for d in datasets if d.config_map_ref}),
+            resources=stage_resources(job.spec.resources, stage),
+            environment=() if stage == TRAIN else (NO_GPU,),
             backoff_limit=BACKOFF_LIMITS[stage],
             deadline_seconds=job.spec.active_deadline_seconds,
             suspend=job.spec.suspend,

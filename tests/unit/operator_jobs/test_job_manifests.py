@@ -79,13 +79,43 @@ def mounts_of(job: dict[str, Any]) -> dict[str, bool]:
     return {mount["mountPath"]: bool(mount.get("readOnly")) for mount in mounts}
 
 
-def test_training_mounts_what_it_reads_read_only() -> None:
-    mounts = mounts_of(training_job(make_training_plan(make_training()), "train"))
-    assert mounts["/mnt/claims/models"]
-    assert mounts["/mnt/claims/data"]
-    assert mounts["/mnt/configmaps/rows"]
-    assert not mounts["/mnt/claims/work"]
-    assert not mounts["/mnt/claims/adapters"]
+OF_POD = {"/etc/whetstone", "/tmp", "/dev/shm", "/var/run/secrets/whetstone"}
+STAGE_MOUNTS = {
+    "prepare": {"claims/models": True, "claims/data": True, "configmaps/rows": True, "claims/adapters": True}
+    | {"claims/work": False},
+    "train": {"claims/models": True, "claims/data": True, "configmaps/rows": True}
+    | {"claims/work": False, "claims/adapters": False},
+    "merge": {"claims/models": True, "claims/adapters": True, "claims/merged": False},
+}
+"""What each stage mounts under /mnt, and whether only to read."""
+
+
+@pytest.mark.parametrize("stage", STAGE_MOUNTS)
+def test_each_stage_mounts_what_it_needs_and_writes_only_where_it_must(stage: str) -> None:
+    job = make_training(output={"adapter": {"uri": "pvc://adapters/t"}, "merged": {"uri": "pvc://merged/t"}})
+    mounts = mounts_of(training_job(make_training_plan(job), stage))
+    assert {path: only for path, only in mounts.items() if path not in OF_POD} == {
+        f"/mnt/{path}": only for path, only in STAGE_MOUNTS[stage].items()
+    }
+
+
+GPU = {"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": 1}
+
+
+@pytest.mark.parametrize(("stage", "holds"), [("prepare", False), ("train", True), ("merge", False)])
+def test_only_the_training_holds_a_gpu(stage: str, holds: bool) -> None:
+    job = make_training(resources={"requests": {"cpu": 4, "memory": "8Gi"}, "limits": GPU})
+    pod = training_job(make_training_plan(job), stage)
+    asked = pod_of(pod)["containers"][0]["resources"]
+    assert asked["requests"] == {"cpu": 4, "memory": "8Gi"}
+    assert asked["limits"] == {name: GPU[name] for name in GPU if holds or name != "nvidia.com/gpu"}
+    hidden = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+    assert (hidden in env_of(pod)) is not holds
+
+
+def test_stage_that_may_ask_for_nothing_asks_for_nothing() -> None:
+    job = make_training(resources={"limits": {"amd.com/gpu": 1}})
+    assert pod_of(training_job(make_training_plan(job), "prepare"))["containers"][0]["resources"] == {}
 
 
 def test_claim_that_is_read_and_written_is_mounted_once() -> None:

@@ -72,6 +72,36 @@ def facts_of(config: Mapping[str, Any], tensors: Iterable[tuple[str, TensorInfo]
         return None
 
 
+def facts_of_config(config: Mapping[str, Any]) -> ModelFacts | None:
+    """Return the facts of a gated decoder (Llama, Mistral, Qwen, ...) from its configuration alone.
+
+    Biases are left out. None where the configuration says too little.
+
+    Args:
+        config: Content of `config.json`.
+    """
+    text = config.get("text_config") or config
+    try:
+        hidden, inner, layers = int(text["hidden_size"]), int(text["intermediate_size"]), int(text["num_hidden_layers"])
+        heads, vocabulary = int(text["num_attention_heads"]), int(text["vocab_size"])
+        width = int(text.get("head_dim") or hidden // heads)
+        keys = int(text.get("num_key_value_heads") or heads) * width
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return None
+    matrices = {"q": (heads * width, hidden), "k": (keys, hidden), "v": (keys, hidden), "o": (hidden, heads * width)}
+    matrices |= {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
+    layer: dict[str, tuple[int, ...]] = {**matrices, "norms": (2 * hidden,)}
+    tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
+    ends = ("embed",) if tied else ("embed", "head")
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(ends, (vocabulary, hidden)) | {"norm": (hidden,)}
+    shapes |= {f"model{LAYER_MARK}{at}.{name}": shape for at in range(layers) for name, shape in layer.items()}
+    return facts_of(config, ((name, _stored(shape)) for name, shape in shapes.items()))
+
+
+def _stored(shape: tuple[int, ...]) -> TensorInfo:
+    return TensorInfo(dtype="BF16", shape=shape, start=0, end=2 * math.prod(shape))
+
+
 def _cached(kinds: Any, layers: int) -> int:
     """Return how many layers keep the whole context; all where the configuration does not tell them apart."""
     if not isinstance(kinds, list):

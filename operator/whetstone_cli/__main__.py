@@ -97,6 +97,54 @@ def validate(files: Sequence[Path]) -> int:
     return code
 
 
+def estimate(options: argparse.Namespace) -> int:
+    """Print how much memory of an accelerator the objects of a manifest take.
+
+    Args:
+        options: `file`, `model_config`, `longest`, `memory` and `output` of the command line.
+
+    Returns:
+        The exit code: 1 when an object is not valid or nothing fits, 2 when a file cannot be read.
+    """
+    try:
+        from whetstone_cli.estimate import EstimateError, as_json, as_text, estimate_object, model_facts
+        from whetstone_cli.manifests import ManifestError, read_objects
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"whetstone: {error.name} is missing; install whetstone[cli]\n")
+        return EXIT_USAGE
+    try:
+        text = sys.stdin.read() if str(options.file) == "-" else options.file.read_text()
+        objects, problems = read_objects(text)
+    except (OSError, UnicodeDecodeError, ManifestError) as error:
+        sys.stderr.write(f"whetstone: {options.file}: {error}\n")
+        return EXIT_USAGE
+    for problem in problems:
+        print(f"{options.file}: {problem}")
+    if problems:
+        return EXIT_INVALID
+    try:
+        facts = model_facts(options.model_config)
+        found = [
+            one
+            for document in objects
+            for one in estimate_object(document, facts, longest=options.longest, free=options.memory)
+        ]
+    except EstimateError as error:
+        sys.stderr.write(f"whetstone: {error}\n")
+        return EXIT_INVALID
+    print(as_json(found) if options.output == "json" else as_text(found))
+    return 0
+
+
+def _bytes(text: str) -> int:
+    """Read an amount of memory such as `80Gi`."""
+    units = {"Gi": 1 << 30, "Mi": 1 << 20, "G": 10**9, "M": 10**6}
+    for unit, size in units.items():
+        if text.endswith(unit):
+            return int(float(text.removesuffix(unit)) * size)
+    return int(text)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
@@ -116,9 +164,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     to.add_argument("--secret", type=Path, help="folder with a file for each key that the place asks for")
     many = commands.add_parser("validate", help="check manifests before they are applied")
     many.add_argument("files", type=Path, nargs="+", metavar="file")
+    memory = commands.add_parser("estimate", help="say how much memory of an accelerator a manifest's objects take")
+    memory.add_argument("-f", dest="file", type=Path, required=True, metavar="manifest", help="`-` is standard input")
+    memory.add_argument("--model-config", type=Path, required=True, help="the base model's folder or its config.json")
+    memory.add_argument("--longest", type=int, help="tokens of the longest row or request")
+    memory.add_argument("--memory", type=_bytes, help="memory of one accelerator, as in 80Gi")
+    memory.add_argument("--output", choices=("text", "json"), default="text")
     options = parser.parse_args(arguments)
     if options.command == "push":
         return push(options.folder, options.uri, options.secret)
+    if options.command == "estimate":
+        return estimate(options)
     return digest(options.folder) if options.command == "digest" else validate(options.files)
 
 

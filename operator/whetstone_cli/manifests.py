@@ -58,15 +58,9 @@ def check_text(text: str) -> Report:
     Raises:
         ManifestError: The text is no YAML, or a document is no object.
     """
-    try:
-        documents = [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
-    except yaml.YAMLError as error:
-        raise ManifestError(f"not YAML: {error}") from error
     report = Report()
-    for document in documents:
-        if not isinstance(document, dict) or "kind" not in document:
-            raise ManifestError("a document is no Kubernetes object; each needs apiVersion, kind and metadata")
-        if not str(document.get("apiVersion", "")).startswith(f"{GROUP}/"):
+    for document in _documents(text):
+        if not _is_ours(document):
             report.skipped += 1
             continue
         problems = check_object(document)
@@ -75,6 +69,30 @@ def check_text(text: str) -> Report:
         report.valid += not problems
         report.problems += [f"{document['kind']}/{name}: {problem}" for problem in problems]
     return report
+
+
+def read_objects(text: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the objects of Whetstone's kinds of a YAML text, and what is wrong with them.
+
+    Raises:
+        ManifestError: The text is no YAML, or a document is no object.
+    """
+    ours = [document for document in _documents(text) if _is_ours(document)]
+    return ours, check_text(text).problems
+
+
+def _documents(text: str) -> list[dict[str, Any]]:
+    try:
+        documents = [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
+    except yaml.YAMLError as error:
+        raise ManifestError(f"not YAML: {error}") from error
+    if any(not isinstance(document, dict) or "kind" not in document for document in documents):
+        raise ManifestError("a document is no Kubernetes object; each needs apiVersion, kind and metadata")
+    return documents
+
+
+def _is_ours(document: Mapping[str, Any]) -> bool:
+    return str(document.get("apiVersion", "")).startswith(f"{GROUP}/")
 
 
 def check_object(document: Mapping[str, Any]) -> list[str]:

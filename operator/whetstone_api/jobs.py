@@ -7,6 +7,7 @@ from pydantic import Field
 
 from whetstone_api.benchmarkrun import AgentSpec, HarborSuite, SamplingSpec
 from whetstone_api.training_data import LossSpec
+from whetstone_api.training_evaluation import EvaluationSpec
 from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec
 from whetstone_api.wire import WireModel
 
@@ -46,6 +47,7 @@ class TrainingConfig(WireModel):
     init_adapter_source: str | None = None
     """Its URI."""
     datasets: list[DatasetFile]
+    evaluation: EvaluationSpec | None = None
     loss: LossSpec = LossSpec()
     lora: LoraSpec
     hyperparameters: Hyperparameters

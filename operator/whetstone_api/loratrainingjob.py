@@ -17,6 +17,7 @@ from whetstone_api.schema import (
 )
 from whetstone_api.source import Source
 from whetstone_api.training_data import DatasetReport, DatasetSpec, LossSpec
+from whetstone_api.training_evaluation import EvaluationSpec
 from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingOutput, TrainingProgress
 from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec, Method
 
@@ -56,6 +57,15 @@ class WorkspaceSpec(ApiModel):
     """Persistent volume claim; the job uses the folder `<name>-<8 hex of its uid>` in it."""
 
 
+EVALUATION_DATASET = Rule(
+    rule=(
+        "!has(self.evaluation) || !has(self.evaluation.dataset) || (self.datasets.size() > 1 &&"
+        " self.datasets.exists(d, d.name == self.evaluation.dataset))"
+    ),
+    message="evaluation.dataset must name one of datasets, and another one must be left to learn from",
+)
+
+
 class LoRATrainingJobSpec(RunToEndSpec):
     """What to train."""
 
@@ -71,6 +81,8 @@ class LoRATrainingJobSpec(RunToEndSpec):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     )
     """Training data, all of it used."""
+    evaluation: EvaluationSpec | None = None
+    """Rows that are measured during the training instead of learned; none when absent."""
     loss: LossSpec = LossSpec()
     """What is learned of a conversation."""
     lora: LoraSpec = LoraSpec()
@@ -93,6 +105,7 @@ class LoRATrainingJobSpec(RunToEndSpec):
     """Seconds that each Job may take, attempts included."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31536000)] | None = None
     """Seconds after which the finished Jobs (never this object) are deleted."""
+    rules: ClassVar[tuple[Rule, ...]] = (EVALUATION_DATASET,)
 
 
 class LoRATrainingJobStatus(Status):

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from whetstone_api.schema import ApiModel, KeyRef, Rule, VolumeName
 from whetstone_api.source import Source
+from whetstone_api.training_evaluation import EvaluationReport
 
 
 class DatasetSpec(ApiModel):
@@ -65,5 +66,7 @@ class DatasetReport(ApiModel):
     """Rows left out because an earlier one is the same once rendered."""
     lengths: Lengths | None = None
     """Lengths of the rows."""
+    evaluation: EvaluationReport | None = None
+    """Rows that are held out of the training, and in none of the other figures."""
     recipe_digest: Annotated[str, Field(max_length=71)] | None = None
     """What was asked, as a digest."""

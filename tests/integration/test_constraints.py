@@ -108,6 +108,8 @@ def with_companions(obj: Object, path: str, value: Any) -> Object:
     if path == "spec.aliases[].targets":
         known = [{**obj["spec"]["adapters"][1], "name": target["adapter"]} for target in value]
         obj["spec"]["adapters"] = known
+    if path == "spec.evaluation.dataset":
+        obj["spec"]["datasets"][1]["name"] = value
     if path == "spec.adapters[].name" and value == "q":
         obj["spec"]["aliases"] = []
     return obj

@@ -1,25 +1,24 @@
 """Validate and Prepare: from the user's files to masked token rows. Loads no weights and needs no accelerator."""
 
 import logging
-import math
 import secrets
 import shutil
-from array import array
-from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from whetstone_api.adapter_artifact import DatasetIdentity, TemplateCase
 from whetstone_api.jobs import DatasetFile, TrainingConfig
-from whetstone_api.training_data import DatasetReport, Lengths
+from whetstone_api.training_data import DatasetReport
+from whetstone_api.training_evaluation import EvaluationReport
 from whetstone_api.vocabulary import Reason
 
 from whetstone_trainer.dataset import Row, invalid_row, read_rows
 from whetstone_trainer.errors import UserError
+from whetstone_trainer.figures import Figures
 from whetstone_trainer.formats import to_api
 from whetstone_trainer.prepared import (
+    EVALUATION_FILE,
     PREPARED_FOLDER,
     REPORT_FILE,
     ROWS_FILE,
@@ -30,12 +29,12 @@ from whetstone_trainer.prepared import (
 )
 from whetstone_trainer.recipe import Recipe
 from whetstone_trainer.render import Rendered, Renderer, TemplateError
+from whetstone_trainer.rows_file import row_writer
 from whetstone_trainer.snapshots import seal, verified_recipe
+from whetstone_trainer.split import plan_split
 
 log = logging.getLogger(__name__)
 
-CHUNK_ROWS = 512
-"""Rows held in memory before they are written."""
 SAMPLES = 3
 TEMPLATES = 3
 TEMPLATE_TOKENS = 1024
@@ -109,79 +108,125 @@ def template_case(row: Row, rendered: Rendered) -> TemplateCase | None:
     )
 
 
-class _Totals:
-    """Figures over all rows."""
+class _Seen:
+    """Rows that came by already. Holds 16 bytes a row, beside what a set needs."""
 
     def __init__(self) -> None:
-        self.rows = 0
-        self.tokens = 0
-        self.loss_tokens = 0
-        self.lengths = array("I")
         self.duplicates = 0
-        self._seen: set[bytes] = set()
+        self._learned: set[bytes] = set()
+        self._held_out: set[bytes] = set()
+
+    def admit(self, rendered: Rendered, *, is_held_out: bool) -> bool:
+        """Return whether no row before was the same, and count those that were."""
+        key = _key(rendered)
+        if key in self._learned or key in self._held_out:
+            self.duplicates += 1
+            return False
+        (self._held_out if is_held_out else self._learned).add(key)
+        return True
+
+    def is_learned(self, rendered: Rendered) -> bool:
+        """Return whether the row, or one that is the same, is trained on."""
+        return _key(rendered) in self._learned
+
+
+def _key(rendered: Rendered) -> bytes:
+    return blake2b(repr((rendered.input_ids, rendered.spans)).encode(), digest_size=16).digest()
+
+
+class _Preparation:
+    """Collects what one pass over the data finds."""
+
+    def __init__(self, config: TrainingConfig, recipe: Recipe) -> None:
+        self._config = config
+        self._recipe = recipe
+        self._renderer = Renderer(load_tokenizer(config))
+        self._seen = _Seen()
+        self.learned, self.held_out = Figures(), Figures()
         self.tasks: set[str] = set()
         self.samples: list[Sample] = []
         self.templates: list[TemplateCase] = []
 
-    def is_new(self, row: Row, rendered: Rendered) -> bool:
-        """Return whether no row before was the same, and count those that were; the task of either is in the data."""
-        if row.task:
-            self.tasks.add(row.task)
-        key = blake2b(repr((rendered.input_ids, rendered.spans)).encode(), digest_size=16).digest()
-        if key in self._seen:
-            self.duplicates += 1
-            return False
-        self._seen.add(key)
-        return True
+    def write(self, folder: Path) -> list[DatasetIdentity]:
+        """Write the files of rows and return the datasets with the rows that are trained on."""
+        split = plan_split(self._config, self._recipe.settings.seed)
+        identities: list[DatasetIdentity] = []
+        with row_writer(folder / ROWS_FILE) as learned, row_writer(folder / EVALUATION_FILE) as held_out:
+            for dataset, digest in zip(self._config.datasets, self._recipe.dataset_digests, strict=True):
+                before = self.learned.rows
+                for row in read_rows(dataset):
+                    is_held_out = split.holds_out(dataset, row)
+                    rendered = self._take(dataset, row, is_held_out=is_held_out)
+                    if rendered is not None:
+                        (held_out if is_held_out else learned).add(rendered)
+                identities.append(DatasetIdentity(name=dataset.name, digest=digest, rows=self.learned.rows - before))
+        if self._config.evaluation is None:
+            (folder / EVALUATION_FILE).unlink()
+        self._require_rows()
+        return identities
 
-    def add(self, row: Row, rendered: Rendered) -> None:
+    def _take(self, dataset: DatasetFile, row: Row, *, is_held_out: bool) -> Rendered | None:
+        """Render and count a row; None for one that is left out."""
+        rendered = _render(
+            self._renderer, dataset, row=row, config=self._config, limit=self._recipe.settings.max_length
+        )
+        is_new = self._seen.admit(rendered, is_held_out=is_held_out)
+        if row.task and self._seen.is_learned(rendered):
+            self.tasks.add(row.task)
+        if not is_new:
+            return None
+        (self.held_out if is_held_out else self.learned).add(rendered)
+        if not is_held_out:
+            self._keep(dataset, row, rendered)
+        return rendered
+
+    def _keep(self, dataset: DatasetFile, row: Row, rendered: Rendered) -> None:
+        if len(self.samples) < SAMPLES:
+            self.samples.append(_sample(self._renderer, dataset, row=row, rendered=rendered))
         start = template_case(row, rendered)
         if start is not None and len(self.templates) < TEMPLATES and start not in self.templates:
             self.templates.append(start)
-        self.rows += 1
-        self.tokens += len(rendered.input_ids)
-        self.loss_tokens += rendered.loss_tokens
-        self.lengths.append(len(rendered.input_ids))
 
-    def report(self, recipe_digest: str) -> DatasetReport:
+    def _require_rows(self) -> None:
+        if self.learned.rows and (self.held_out.rows or self._config.evaluation is None):
+            return
+        side = "to learn from" if not self.learned.rows else "to evaluate on"
+        raise UserError(
+            Reason.DATASET_EMPTY,
+            f"spec.evaluation: no row is left {side}, since every such row is the same as one of the other side; give"
+            " rows that differ, or another share",
+        )
+
+    def report(self) -> DatasetReport:
         """Return the figures."""
-        ordered = sorted(self.lengths)
-        p50, p90, p99 = (ordered[math.ceil(len(ordered) * share) - 1] for share in (0.5, 0.9, 0.99))
+        held = self.held_out
         return DatasetReport(
-            rows=self.rows,
-            tokens=self.tokens,
-            loss_tokens=self.loss_tokens,
-            longest=ordered[-1],
-            duplicates=self.duplicates,
-            lengths=Lengths(p50=p50, p90=p90, p99=p99),
-            recipe_digest=recipe_digest,
+            rows=self.learned.rows,
+            tokens=self.learned.tokens,
+            loss_tokens=self.learned.loss_tokens,
+            longest=self.learned.longest,
+            duplicates=self._seen.duplicates,
+            lengths=self.learned.lengths(),
+            evaluation=EvaluationReport(
+                rows=held.rows, tokens=held.tokens, loss_tokens=held.loss_tokens, longest=held.longest
+            )
+            if held.rows
+            else None,
+            recipe_digest=self._recipe.digest,
         )
 
 
 def _write(config: TrainingConfig, recipe: Recipe, folder: Path) -> PreparedReport:
-    renderer = Renderer(load_tokenizer(config))
-    totals = _Totals()
-    identities: list[DatasetIdentity] = []
-    with _row_writer(folder / ROWS_FILE) as writer:
-        for dataset, digest in zip(config.datasets, recipe.dataset_digests, strict=True):
-            before = totals.rows
-            for row in read_rows(dataset):
-                rendered = _render(renderer, dataset, row=row, config=config, limit=recipe.settings.max_length)
-                if not totals.is_new(row, rendered):
-                    continue
-                if len(totals.samples) < SAMPLES:
-                    totals.samples.append(_sample(renderer, dataset, row=row, rendered=rendered))
-                totals.add(row, rendered)
-                writer.add(rendered)
-            identities.append(DatasetIdentity(name=dataset.name, digest=digest, rows=totals.rows - before))
+    preparation = _Preparation(config, recipe)
+    identities = preparation.write(folder)
     report = PreparedReport(
         recipe_digest=recipe.digest,
         recipe=recipe.content,
-        dataset=totals.report(recipe.digest),
+        dataset=preparation.report(),
         datasets=identities,
-        task_digests=sorted(totals.tasks),
-        samples=totals.samples,
-        templates=totals.templates,
+        task_digests=sorted(preparation.tasks),
+        samples=preparation.samples,
+        templates=preparation.templates,
     )
     (folder / REPORT_FILE).write_text(report.to_json())
     return report
@@ -213,38 +258,3 @@ def _sample(renderer: Renderer, dataset: DatasetFile, *, row: Row, rendered: Ren
                 segments.append(Segment(text=text, learned=learned))
         position = end
     return Sample(dataset=dataset.name, row=row.number, segments=segments)
-
-
-class _RowWriter:
-    """Writes rows in chunks to an Arrow stream."""
-
-    def __init__(self, stream: Any, schema: Any) -> None:
-        self._stream = stream
-        self._schema = schema
-        self._pending: list[Rendered] = []
-
-    def add(self, rendered: Rendered) -> None:
-        self._pending.append(rendered)
-        if len(self._pending) >= CHUNK_ROWS:
-            self.flush()
-
-    def flush(self) -> None:
-        import pyarrow as pa
-
-        if not self._pending:
-            return
-        columns = [[row.input_ids for row in self._pending], [row.labels for row in self._pending]]
-        arrays = [pa.array(column, type=field.type) for column, field in zip(columns, self._schema, strict=True)]
-        self._stream.write_batch(pa.record_batch(arrays, schema=self._schema))
-        self._pending = []
-
-
-@contextmanager
-def _row_writer(path: Path) -> Iterator[_RowWriter]:
-    import pyarrow as pa
-
-    schema = pa.schema([("input_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32()))])
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
-        writer = _RowWriter(stream, schema)
-        yield writer
-        writer.flush()

@@ -10,6 +10,8 @@ from whetstone_api.wire import WireModel
 PREPARED_FOLDER = "prepared"
 ROWS_FILE = "rows.arrow"
 """Arrow IPC stream with columns `input_ids` and `labels` (lists of int32): memory-mapped, so data of any size fits."""
+EVALUATION_FILE = "evaluation.arrow"
+"""Rows that are held out for the evaluation, in the same form; absent where none are."""
 REPORT_FILE = "report.json"
 
 
@@ -36,6 +38,7 @@ class PreparedReport(WireModel):
     recipe: dict[str, object]
     dataset: DatasetReport
     datasets: list[DatasetIdentity]
+    """With the rows of each that are trained on."""
     task_digests: list[str]
     samples: list[Sample]
     templates: list[TemplateCase] = Field(default_factory=list)

@@ -9,6 +9,7 @@ from typing import Any
 
 from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import TrainingConfig
+from whetstone_api.training_evaluation import EvaluationSpec
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.fingerprint import model_fingerprint
@@ -110,6 +111,8 @@ def read_recipe(config: TrainingConfig) -> Recipe:
             "seed": settings.seed,
         },
     }
+    if config.evaluation is not None:
+        content["evaluation"] = held_out_content(config.evaluation)
     return Recipe(
         content=content,
         digest=canonical_digest(content),
@@ -118,6 +121,13 @@ def read_recipe(config: TrainingConfig) -> Recipe:
         dataset_digests=digests,
         settings=settings,
     )
+
+
+def held_out_content(evaluation: EvaluationSpec) -> dict[str, str]:
+    """Return what the recipe says of the rows that are held out."""
+    if evaluation.share is not None:
+        return {"share": _plain(Decimal(evaluation.share))}
+    return {"dataset": evaluation.dataset or ""}
 
 
 def base_fingerprint(config: TrainingConfig) -> str:

@@ -81,6 +81,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         init_adapter_path=plan.init.mount_path if plan.init else None,
         init_adapter_source=plan.init.uri if plan.init else None,
         datasets=[dataset_file(dataset, position) for position, dataset in enumerate(job.spec.datasets)],
+        evaluation=job.spec.evaluation,
         loss=job.spec.loss,
         lora=job.spec.lora,
         hyperparameters=job.spec.hyperparameters,

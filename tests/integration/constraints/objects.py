@@ -168,8 +168,10 @@ def training_job(*, referring: bool) -> Object:
         "datasets": [
             {"name": "d", "configMapRef": {"name": "data", "key": "train.jsonl"}}
             if referring
-            else {"name": "d", "source": {"uri": "pvc://data/train.jsonl"}}
+            else {"name": "d", "source": {"uri": "pvc://data/train.jsonl"}},
+            *([{"name": "held-out", "source": {"uri": "pvc://data/test.jsonl"}}] if referring else []),
         ],
+        "evaluation": {"dataset": "held-out"} if referring else {"share": "0.1"},
         "loss": {"target": "LastTurn"},
         "lora": {"rank": 16, "alpha": 32, "dropout": "0", "targetModules": ["q_proj"], "rsLora": True},
         "hyperparameters": {
@@ -206,6 +208,7 @@ def training_job(*, referring: bool) -> Object:
             "longest": 2,
             "duplicates": 1,
             "lengths": {"p50": 2, "p90": 2, "p99": 2},
+            "evaluation": {"rows": 1, "tokens": 2, "lossTokens": 1, "longest": 2},
             "recipeDigest": DIGEST,
         },
         "attempts": 1,

@@ -327,6 +327,23 @@ RULES: tuple[RuleRow, ...] = (
         reject=({"spec.datasets.0": {"name": "d"}}, {"spec.datasets.0.configMapRef": {"name": "m", "key": "k"}}),
     ),
     RuleRow(
+        node="LoRATrainingJob.spec.evaluation",
+        message="give exactly one of evaluation.dataset and share",
+        accept=({"spec.evaluation": {"dataset": "held-out"}},),
+        reject=({"spec.evaluation": {}}, {"spec.evaluation.share": "0.1"}),
+        variant=1,
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec",
+        message="evaluation.dataset must name one of datasets",
+        accept=({"spec.evaluation.dataset": "d"}, {"spec.evaluation": MISSING}),
+        reject=(
+            {"spec.evaluation.dataset": "other"},
+            {"spec.datasets": [{"name": "held-out", "source": SOURCE}]},
+        ),
+        variant=1,
+    ),
+    RuleRow(
         node="LoRATrainingJob.spec.hyperparameters",
         message="give at most one of epochs and maxSteps",
         accept=({"spec.hyperparameters": {}}, {"spec.hyperparameters": {"maxSteps": 1}}),
@@ -395,6 +412,7 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "baseModel": {"source": SOURCE},
         "datasets": [{"name": "e", "source": SOURCE}],
         "initAdapter": {"source": {"uri": "pvc://adapters/other"}},
+        "evaluation": {"share": "0.2"},
         "loss": {"target": "Assistant"},
         "lora": {"rank": 8},
         "hyperparameters": {"epochs": 2},

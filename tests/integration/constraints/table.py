@@ -303,6 +303,7 @@ QUANTITY = Format(
 SHARE = Format(
     0, 8, accept=("0.5", "0.05", "1", "1.0", "0.923456"), reject=("", "0", "0.0", "1.5", ".5", "0.", "90", "0.9 ", "-1")
 )
+OPEN_SHARE = Format(0, 8, accept=("0.5", "0.05", "0.999999"), reject=("", "0", "0.0", "1", "1.0", ".5", "0.", "5e-1"))
 AUTO = Format(0, 4, accept=("Auto",), reject=("", "auto", "4", "Aut", "None"))
 PARSER = Format(1, 64, accept=("h", "qwen3_coder", "a-b", "a" * 64), reject=("A", "_a", "-a", "a b", "a.b", "a/b"))
 VARIABLE = Format(1, 128, accept=("N", "OMP_NUM_THREADS", "_n0", "A" * 128), reject=("0A", "A-B", "A.B", "A B", "A=B"))
@@ -341,6 +342,8 @@ FORMATS: Mapping[str, Format] = {
     f"{LT}.spec.baseModel.source.uri": URI,
     f"{LT}.spec.datasets[].name": VOLUME_NAME,
     f"{LT}.spec.datasets[].source.uri": URI,
+    f"{LT}.spec.evaluation.dataset": VOLUME_NAME,
+    f"{LT}.spec.evaluation.share": OPEN_SHARE,
     f"{LT}.spec.initAdapter.source.uri": URI,
     f"{LT}.spec.initAdapter.trainingJobRef.name": OBJECT_NAME,
     f"{LT}.spec.hyperparameters.learningRate": DECIMAL,

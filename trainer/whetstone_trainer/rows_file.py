@@ -1,0 +1,53 @@
+"""The files of masked rows: Arrow IPC streams with the columns `input_ids` and `labels` (lists of int32)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from whetstone_trainer.render import Rendered
+
+CHUNK_ROWS = 512
+"""Rows held in memory before they are written."""
+
+
+class RowWriter:
+    """Writes rows in chunks to an Arrow stream."""
+
+    def __init__(self, stream: Any, schema: Any) -> None:
+        self._stream = stream
+        self._schema = schema
+        self._pending: list[Rendered] = []
+
+    def add(self, rendered: Rendered) -> None:
+        """Take a row; it is in the file once the writer's context has ended."""
+        self._pending.append(rendered)
+        if len(self._pending) >= CHUNK_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending."""
+        import pyarrow as pa
+
+        if not self._pending:
+            return
+        columns = [[row.input_ids for row in self._pending], [row.labels for row in self._pending]]
+        arrays = [pa.array(column, type=field.type) for column, field in zip(columns, self._schema, strict=True)]
+        self._stream.write_batch(pa.record_batch(arrays, schema=self._schema))
+        self._pending = []
+
+
+@contextmanager
+def row_writer(path: Path) -> Iterator[RowWriter]:
+    """Make a file of rows.
+
+    Args:
+        path: Where; what is there is replaced.
+    """
+    import pyarrow as pa
+
+    schema = pa.schema([("input_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32()))])
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
+        writer = RowWriter(stream, schema)
+        yield writer
+        writer.flush()

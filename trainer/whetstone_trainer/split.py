@@ -1,0 +1,74 @@
+"""Which rows are held out for the evaluation.
+
+Every task gets a number from its name and the seed, and the tasks with the lowest numbers are held out until they have
+the share of rows that is asked. So no task is on both sides, the same data and seed give the same split, and a row
+more changes the side of few others. A row that names no task is a task of its own. Holds 8 bytes a row.
+"""
+
+from array import array
+from collections.abc import Iterable
+from decimal import Decimal
+from hashlib import blake2b
+
+from whetstone_api.jobs import DatasetFile, TrainingConfig
+from whetstone_api.vocabulary import Reason
+
+from whetstone_trainer.dataset import Row, read_rows
+from whetstone_trainer.errors import UserError
+from whetstone_trainer.figures import nearest_ranks
+
+
+class Split:
+    """Tells which rows are held out.
+
+    Args:
+        seed: Seed of the split.
+        dataset: Name of the dataset that is held out as a whole.
+        threshold: Rows whose task's number is at most this are held out; None for none.
+    """
+
+    def __init__(self, seed: int, *, dataset: str | None = None, threshold: int | None = None) -> None:
+        self._seed = seed
+        self._dataset = dataset
+        self._threshold = threshold
+
+    def holds_out(self, dataset: DatasetFile, row: Row) -> bool:
+        """Return whether a row is for the evaluation."""
+        if self._threshold is not None:
+            return task_number(row, self._seed) <= self._threshold
+        return dataset.name == self._dataset
+
+
+def task_number(row: Row, seed: int) -> int:
+    """Return the number of a row's task, spread evenly from 0 to 2^64 - 1."""
+    task = f"task {row.task}" if row.task else f"row {row.messages!r}"
+    return int.from_bytes(blake2b(f"{seed} {task}".encode(), digest_size=8).digest())
+
+
+def plan_split(config: TrainingConfig, seed: int) -> Split:
+    """Decide what is held out; with a share, this reads all rows once.
+
+    Args:
+        config: The job's configuration.
+        seed: Seed of the split.
+
+    Raises:
+        UserError: `INVALID_SPEC` when a side would be empty, or as `read_rows`.
+    """
+    asked = config.evaluation
+    if asked is None or asked.share is None:
+        return Split(seed, dataset=asked.dataset if asked else None)
+    rows = (row for dataset in config.datasets for row in read_rows(dataset))
+    return Split(seed, threshold=_threshold(rows, Decimal(asked.share), seed))
+
+
+def _threshold(rows: Iterable[Row], share: Decimal, seed: int) -> int:
+    numbers = array("Q", (task_number(row, seed) for row in rows))
+    threshold, last = nearest_ranks(numbers, (share, Decimal(1)))
+    if threshold == last:
+        raise UserError(
+            Reason.INVALID_SPEC,
+            f"spec.evaluation.share is {share}: it would hold out all {len(numbers)} rows, since whole tasks are held"
+            " out and the rows come from too few; lower it, or name a dataset for the evaluation",
+        )
+    return threshold

@@ -7,12 +7,15 @@ from pydantic import Field
 
 from whetstone_api.benchmarkrun import AgentSpec, HarborSuite, SamplingSpec
 from whetstone_api.training_data import LossSpec
+from whetstone_api.training_distributed import World
 from whetstone_api.training_evaluation import EvaluationSpec
 from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec
 from whetstone_api.wire import WireModel
 
 EXIT_USER_ERROR = 65
 """The input is wrong (`EX_DATAERR` of sysexits.h): the Job fails at once and is not retried."""
+STOP_SECONDS = 120
+"""Seconds that a pod of ours has between SIGTERM and its end: for a training, the current step and a checkpoint."""
 
 
 class ObjectIdentity(WireModel):
@@ -52,6 +55,8 @@ class TrainingConfig(WireModel):
     lora: LoraSpec
     hyperparameters: Hyperparameters
     checkpoint: CheckpointSpec
+    world: World = World()
+    """The processes that train together."""
     workspace_path: str
     """Folder of this object in the workspace claim: prepared data in `prepared/`, checkpoints in `checkpoints/`."""
     output_path: str

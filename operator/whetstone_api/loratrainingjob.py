@@ -17,6 +17,7 @@ from whetstone_api.schema import (
 )
 from whetstone_api.source import Source
 from whetstone_api.training_data import DatasetReport, DatasetSpec, LossSpec
+from whetstone_api.training_distributed import DistributedSpec
 from whetstone_api.training_evaluation import EvaluationSpec
 from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingOutput, TrainingProgress
 from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec, Method
@@ -89,6 +90,8 @@ class LoRATrainingJobSpec(RunToEndSpec):
     """The adapter's shape."""
     hyperparameters: Hyperparameters = Hyperparameters()
     """How to train."""
+    distributed: DistributedSpec | None = None
+    """By how many processes to train; when absent, one for each GPU that `resources.limits` asks for."""
     workspace: WorkspaceSpec
     """Where the prepared data and the checkpoints lie."""
     checkpoint: CheckpointSpec = CheckpointSpec()

@@ -82,12 +82,12 @@ class Job:
         """The configuration as the program reads it."""
         return TrainingConfig.model_validate(self.values)
 
-    def start(self, stage: str, **environment: str) -> subprocess.Popen[str]:
-        """Start a stage as a process of its own."""
+    def start(self, stage: str, *, termination: str = "termination", **environment: str) -> subprocess.Popen[str]:
+        """Start a stage as a process of its own; its last words go to a file of that name."""
         path = self.folder / "config.json"
         path.write_text(json.dumps(self.values))
         command = [sys.executable, "-m", "whetstone_trainer", stage, "--config", str(path), "--metrics-port", "0"]
-        command += ["--termination-path", str(self.folder / "termination"), "--token-path", str(self.folder / "token")]
+        command += ["--termination-path", str(self.folder / termination), "--token-path", str(self.folder / "token")]
         paths = os.pathsep.join(str(ROOT / part) for part in ("operator", "trainer"))
         variables = {**os.environ, "PYTHONPATH": paths, **environment}
         return subprocess.Popen(command, env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

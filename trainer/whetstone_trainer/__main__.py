@@ -13,9 +13,10 @@ from whetstone_api.vocabulary import CONFIG_PATH, REPORT_TOKEN_PATH, TERMINATION
 from whetstone_artifacts.errors import ArtifactError, OutputLockedError
 from whetstone_artifacts.reporting import Reporter, write_termination
 
+from whetstone_trainer.distributed import WORKER_VARIABLE, SilentReporter, find_place, is_worker
 from whetstone_trainer.errors import StoppedError, UserError
 from whetstone_trainer.progress import METRICS_PORT, Progress
-from whetstone_trainer.stages import run_merge, run_prepare, run_train
+from whetstone_trainer.stages import launch_train, run_merge, run_prepare, run_train
 from whetstone_trainer.stopping import StopSignal
 
 log = logging.getLogger("whetstone_trainer")
@@ -41,6 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # OpenMP's threads spin while they wait: on a core that others use too, small layers get eight times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    options.arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if is_worker():
+        options.termination_path = Path(os.environ[WORKER_VARIABLE]) / os.environ["RANK"]
     report = run(options)
     log.log(logging.INFO if report.outcome == Outcome.SUCCEEDED else logging.ERROR, "%s", report.message)
     write_termination(report, options.termination_path)
@@ -54,9 +58,12 @@ def run(options: argparse.Namespace) -> TerminationReport:
     try:
         stop.install()
         config = TrainingConfig.model_validate_json(options.config.read_bytes())
-        reporter = Reporter(url=config.report_url, token_path=options.token_path)
+        if options.stage == "train" and config.world.ranks > 1 and not is_worker():
+            return launch_train(config, options.arguments, token_path=options.token_path)
+        first = not is_worker() or find_place(config.world).is_first
+        reporter = Reporter(url=config.report_url, token_path=options.token_path) if first else SilentReporter()
         progress = Progress(reporter)
-        if options.metrics_port:
+        if options.metrics_port and first:
             progress.serve(options.metrics_port)
         return STAGES[options.stage](config, progress, stop)
     except OutputLockedError as error:

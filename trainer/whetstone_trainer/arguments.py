@@ -25,7 +25,7 @@ def common_arguments(config: TrainingConfig, settings: Settings, *, output: Path
     return {
         "output_dir": str(output),
         "per_device_train_batch_size": settings.micro_batch_size,
-        "gradient_accumulation_steps": settings.batch_size // settings.micro_batch_size,
+        "gradient_accumulation_steps": settings.batch_size // (settings.micro_batch_size * config.world.ranks),
         "num_train_epochs": settings.epochs or 1,
         "max_steps": settings.max_steps or -1,
         "learning_rate": float(settings.learning_rate),

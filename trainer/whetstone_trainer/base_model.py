@@ -1,8 +1,5 @@
 """The base model in memory, and the shape of the adapter on it."""
 
-import math
-import os
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,16 +12,6 @@ from whetstone_trainer.errors import UserError
 from whetstone_trainer.recipe import Settings
 
 UNSERVABLE_MODULES = ("lm_head", "embed_tokens")
-
-
-def available_cpus() -> int:
-    """Return the whole CPUs that this process may use: affinity, cut by the control group's quota."""
-    count = len(os.sched_getaffinity(0))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return count
-    return count if quota == "max" else max(1, min(count, math.ceil(int(quota) / int(period))))
 
 
 def load_model(config: TrainingConfig) -> Any:

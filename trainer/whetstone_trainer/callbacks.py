@@ -7,6 +7,7 @@ from typing import Any
 from transformers import TrainerCallback
 from whetstone_api.vocabulary import Reason
 
+from whetstone_trainer.distributed import Ranks
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.progress import Progress
 from whetstone_trainer.stopping import StopSignal
@@ -62,17 +63,19 @@ class ProgressCallback(TrainerCallback):
 
 
 class StopCallback(TrainerCallback):
-    """On SIGTERM: save after the current step and leave the loop.
+    """On SIGTERM to any process: all save after the same step and leave the loop.
 
     Args:
-        stop: The signal.
+        stop: The signal to this process.
+        ranks: The processes that train together.
     """
 
-    def __init__(self, stop: StopSignal) -> None:
+    def __init__(self, stop: StopSignal, ranks: Ranks) -> None:
         self._stop = stop
+        self._ranks = ranks
 
     def on_step_end(self, _args: Any, _state: Any, control: Any, **_kwargs: Any) -> None:
         """Ask the trainer to save and stop."""
-        if self._stop.requested:
+        if self._ranks.any(self._stop.requested):
             control.should_save = True
             control.should_training_stop = True

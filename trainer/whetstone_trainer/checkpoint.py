@@ -15,6 +15,7 @@ from transformers import TrainerCallback
 from whetstone_api.vocabulary import Reason
 from whetstone_api.wire import WireModel
 
+from whetstone_trainer.distributed import Ranks
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.failpoints import failpoint
 from whetstone_trainer.snapshots import seal, verified_recipe
@@ -31,6 +32,8 @@ class Clock(WireModel):
     """Time spent in the training loop up to a checkpoint."""
 
     train_seconds: float
+    ranks: int = 1
+    """Processes that train together: the random state of each is in the checkpoint."""
 
 
 class Checkpoints:
@@ -40,27 +43,39 @@ class Checkpoints:
         workspace: Folder of the object in the workspace claim.
         recipe_digest: Recipe that every checkpoint belongs to.
         keep: Number of checkpoints kept.
+        ranks: The processes that train together: rank 0 looks for checkpoints and seals them for all.
     """
 
-    def __init__(self, workspace: Path, *, recipe_digest: str, keep: int) -> None:
+    def __init__(self, workspace: Path, *, recipe_digest: str, keep: int, ranks: Ranks) -> None:
         self.workspace = workspace
         self.folder = workspace / CHECKPOINTS_FOLDER
         self.incoming = self.folder / INCOMING
         self._recipe_digest = recipe_digest
         self._keep = keep
+        self._ranks = ranks
 
     def newest(self) -> Path | None:
         """Return the newest whole checkpoint, after removing what a killed process left half done.
 
         Raises:
-            UserError: `CHECKPOINT_MISMATCH` when it belongs to another recipe.
+            UserError: `CHECKPOINT_MISMATCH` when it belongs to another recipe, or to another number of processes.
         """
+        return self._ranks.told(self._find() if self._ranks.place.is_first else None)
+
+    def _find(self) -> Path | None:
         shutil.rmtree(self.incoming, ignore_errors=True)
         for place in reversed(self._places()):
             recipe = verified_recipe(place)
             if recipe is None:
                 log.warning("%s is damaged and passed over", place)
                 continue
+            saved, asked = clock_of(place).ranks, self._ranks.place.size
+            if saved != asked:
+                raise UserError(
+                    Reason.CHECKPOINT_MISMATCH,
+                    f"{place} was saved by {saved} processes, and {asked} are to go on from it: go back to {saved}"
+                    f" (spec.distributed, or the GPUs in spec.resources), or remove {self.folder} to begin anew",
+                )
             if recipe != self._recipe_digest:
                 raise UserError(
                     Reason.CHECKPOINT_MISMATCH,
@@ -73,8 +88,13 @@ class Checkpoints:
 
     def admit(self, step: int, *, train_seconds: float) -> None:
         """Take over the checkpoint that transformers has just written aside, and drop the oldest ones."""
+        # Each process has written its random state.
+        self._ranks.wait()
+        if not self._ranks.place.is_first:
+            return
         written = self.incoming / f"{PREFIX}{step}"
-        (written / CLOCK_FILE).write_text(Clock(train_seconds=train_seconds).to_json())
+        clock = Clock(train_seconds=train_seconds, ranks=self._ranks.place.size)
+        (written / CLOCK_FILE).write_text(clock.to_json())
         failpoint("mid-checkpoint", self.workspace)
         seal(written, self.folder / written.name, recipe_digest=self._recipe_digest)
         for place in self._places()[: -self._keep]:
@@ -90,9 +110,14 @@ def step_of(place: Path) -> int:
     return int(place.name.removeprefix(PREFIX))
 
 
+def clock_of(place: Path) -> Clock:
+    """Return what a checkpoint says about the training up to it."""
+    return Clock.model_validate_json((place / CLOCK_FILE).read_bytes())
+
+
 def seconds_of(place: Path) -> float:
     """Return the seconds of training that a checkpoint holds."""
-    return Clock.model_validate_json((place / CLOCK_FILE).read_bytes()).train_seconds
+    return clock_of(place).train_seconds
 
 
 class CheckpointCallback(TrainerCallback):
@@ -111,6 +136,10 @@ class CheckpointCallback(TrainerCallback):
     def on_train_begin(self, *_args: Any, **_kwargs: Any) -> None:
         """Start the clock."""
         self._started = time.monotonic()
+
+    def on_step_end(self, _args: Any, state: Any, _control: Any, **_kwargs: Any) -> None:
+        """Give tests a place to kill a process between two checkpoints."""
+        failpoint(f"after-step:{state.global_step}", self._checkpoints.workspace)
 
     def on_save(self, _args: Any, state: Any, _control: Any, **_kwargs: Any) -> None:
         """Seal the checkpoint of this step."""

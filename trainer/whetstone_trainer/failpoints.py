@@ -1,6 +1,7 @@
 """Named places at which tests kill the program, once, as `kill -9` would.
 
-`WHETSTONE_FAILPOINT` names one of: `mid-checkpoint`, `after-checkpoint:<step>`, `before-publish`.
+`WHETSTONE_FAILPOINT` names one of: `after-step:<step>`, `mid-checkpoint`, `after-checkpoint:<step>`,
+`before-publish`, `before-publish-merged`. Of several processes, rank `WHETSTONE_FAILPOINT_RANK` is killed, or rank 0.
 """
 
 import os
@@ -8,6 +9,7 @@ import signal
 from pathlib import Path
 
 VARIABLE = "WHETSTONE_FAILPOINT"
+RANK_VARIABLE = "WHETSTONE_FAILPOINT_RANK"
 
 
 def failpoint(name: str, workspace: Path) -> None:
@@ -18,6 +20,8 @@ def failpoint(name: str, workspace: Path) -> None:
         workspace: Folder that survives the process; it remembers that the place was hit.
     """
     if os.environ.get(VARIABLE) != name:
+        return
+    if os.environ.get("RANK", "0") != os.environ.get(RANK_VARIABLE, "0"):
         return
     marker = workspace / "failpoints" / name.replace(":", "-")
     if marker.exists():

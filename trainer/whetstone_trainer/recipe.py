@@ -113,6 +113,9 @@ def read_recipe(config: TrainingConfig) -> Recipe:
     }
     if config.evaluation is not None:
         content["evaluation"] = held_out_content(config.evaluation)
+    if config.world.ranks > 1:
+        # The rows of a step are summed up in another order, and dropout falls otherwise.
+        content["distributed"] = {"ranks": config.world.ranks, "strategy": str(config.world.strategy)}
     return Recipe(
         content=content,
         digest=canonical_digest(content),
@@ -162,13 +165,7 @@ def effective_settings(config: TrainingConfig, context: int | None) -> Settings:
         UserError: `INVALID_SPEC` with field and fix.
     """
     asked = config.hyperparameters
-    micro = asked.micro_batch_size or asked.batch_size
-    if asked.batch_size % micro:
-        raise UserError(
-            Reason.INVALID_SPEC,
-            f"spec.hyperparameters.microBatchSize is {micro}, which does not divide batchSize {asked.batch_size};"
-            " choose a divisor",
-        )
+    micro = _micro_batch(config)
     if asked.max_length and context and asked.max_length > context:
         raise UserError(
             Reason.INVALID_SPEC,
@@ -194,6 +191,28 @@ def effective_settings(config: TrainingConfig, context: int | None) -> Settings:
         dropout=_share(config.lora.dropout, "spec.lora.dropout"),
         seed=asked.seed,
     )
+
+
+def _micro_batch(config: TrainingConfig) -> int:
+    """Return the rows of a forward pass: what is asked, or all that one process takes of a step."""
+    asked, ranks = config.hyperparameters, config.world.ranks
+    if asked.batch_size % ranks:
+        raise UserError(
+            Reason.INVALID_SPEC,
+            f"spec.hyperparameters.batchSize is {asked.batch_size}, which cannot be shared evenly by the {ranks}"
+            f" processes of spec.distributed ({config.world.nodes} x {config.world.processes_per_node}); choose a"
+            f" multiple of {ranks}",
+        )
+    rows = asked.batch_size // ranks
+    micro = asked.micro_batch_size or rows
+    if rows % micro:
+        share = f" ({rows} rows for each of {ranks} processes)" if ranks > 1 else ""
+        raise UserError(
+            Reason.INVALID_SPEC,
+            f"spec.hyperparameters.microBatchSize is {micro}, which does not divide batchSize {asked.batch_size}"
+            f"{share}; choose a divisor of {rows}",
+        )
+    return micro
 
 
 def _share(text: str, field: str) -> Decimal:

@@ -1,5 +1,7 @@
 """The three programs of a training, from configuration to termination report."""
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from whetstone_api.jobs import TrainingConfig
@@ -8,10 +10,14 @@ from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.adoption import find_adapter, find_merged
 from whetstone_artifacts.folders import beside
 from whetstone_artifacts.lock import output_lock
+from whetstone_artifacts.reporting import Reporter
 
+from whetstone_trainer.distributed import Ranks, SilentReporter, find_place
 from whetstone_trainer.failpoints import failpoint
+from whetstone_trainer.launch import launch, node_index
 from whetstone_trainer.merge import merge_adapter, merged_model, publish_merged, read_adapter, require_mergeable
 from whetstone_trainer.prepare import prepare_data
+from whetstone_trainer.prepared import read_report
 from whetstone_trainer.progress import Progress
 from whetstone_trainer.publish import publish_adapter, published, save_adapter, verify_saved
 from whetstone_trainer.recipe import Recipe, read_recipe
@@ -58,17 +64,25 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
     progress.phase("Validate")
     recipe = read_recipe(config)
     place = Path(config.output_path)
-    with output_lock(place):
+    ranks = Ranks(find_place(config.world))
+    first = ranks.place.is_first
+    with output_lock(place) if first else nullcontext():
         if (adopted := _adopt(config, recipe, progress)) is not None:
             return adopted
-        prepared = prepare_data(config, recipe)
+        ranks.join(recipe.digest)
+        if first:
+            prepare_data(config, recipe)
+        ranks.wait()
+        prepared = read_report(Path(config.workspace_path))
 
         # Torch takes seconds to import, and neither adoption nor a refusal needs it.
         from whetstone_trainer.probe import choose_sequences, record_probe
         from whetstone_trainer.train import train_adapter
 
         progress.phase("Train")
-        trained = train_adapter(config, recipe, prepared=prepared, progress=progress, stop=stop)
+        trained = train_adapter(config, recipe, prepared=prepared, progress=progress, stop=stop, ranks=ranks)
+        if not first:
+            return _ended_beside(ranks)
         progress.phase("Verify")
         with beside(place) as folder:
             save_adapter(trained.model, folder, base_source=config.base_model_source)
@@ -80,12 +94,38 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
             failpoint("before-publish", Path(config.workspace_path))
             adapter = publish_adapter(folder, config, recipe, prepared=prepared, probe=probe, metrics=trained.metrics)
             progress.published(adapter)
+        ranks.wait()
+        ranks.leave()
     return TerminationReport(
         outcome=Outcome.SUCCEEDED,
         reason=Reason.SUCCEEDED,
         message=f"the adapter is published at {config.output_uri}",
         result={"adapter": adapter.to_wire(), "metrics": trained.metrics, "adopted": False},
     )
+
+
+def launch_train(config: TrainingConfig, arguments: Sequence[str], *, token_path: str) -> TerminationReport:
+    """Train by several processes, of which this one's pod has a share.
+
+    An adapter that is published already is adopted before anybody is waited for: a pod that is started again after the
+    publication finds no others.
+
+    Args:
+        config: The job's configuration.
+        arguments: Arguments of `python -m whetstone_trainer` for each process.
+        token_path: File with the token for reports.
+
+    Raises:
+        UserError, ArtifactError: The input is wrong.
+        StoppedError: SIGTERM came.
+    """
+    is_first = node_index(config.world) == 0
+    reporter = Reporter(url=config.report_url, token_path=token_path) if is_first else SilentReporter()
+    try:
+        adopted = _adopt(config, read_recipe(config), Progress(reporter))
+    finally:
+        reporter.close()
+    return adopted or launch(config, arguments)
 
 
 def run_merge(config: TrainingConfig, progress: Progress, _stop: StopSignal) -> TerminationReport:
@@ -117,6 +157,16 @@ def run_merge(config: TrainingConfig, progress: Progress, _stop: StopSignal) -> 
         reason=Reason.SUCCEEDED if held is None else Reason.ADOPTED,
         message=f"the merged model is published at {config.merged_uri}",
         result={"merged": merged.to_wire(), "adopted": held is not None},
+    )
+
+
+def _ended_beside(ranks: Ranks) -> TerminationReport:
+    """Stay until rank 0 has published: were this process gone, nothing could be trained again if rank 0 is killed."""
+    ranks.wait()
+    ranks.leave()
+    rank, size = ranks.place.rank, ranks.place.size
+    return TerminationReport(
+        outcome=Outcome.SUCCEEDED, reason=Reason.SUCCEEDED, message=f"rank {rank} of {size} ended; rank 0 reports"
     )
 
 

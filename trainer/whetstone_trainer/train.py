@@ -13,9 +13,11 @@ from transformers import set_seed
 from whetstone_api.jobs import TrainingConfig
 
 from whetstone_trainer.arguments import common_arguments
-from whetstone_trainer.base_model import available_cpus, load_model, lora_config
+from whetstone_trainer.base_model import load_model, lora_config
 from whetstone_trainer.callbacks import ProgressCallback, StopCallback
 from whetstone_trainer.checkpoint import CheckpointCallback, Checkpoints, seconds_of, step_of
+from whetstone_trainer.cpus import available_cpus
+from whetstone_trainer.distributed import Ranks
 from whetstone_trainer.errors import StoppedError
 from whetstone_trainer.init_adapter import load_init_adapter
 from whetstone_trainer.prepare import load_tokenizer
@@ -45,7 +47,13 @@ class Trained:
 
 
 def train_adapter(
-    config: TrainingConfig, recipe: Recipe, *, prepared: PreparedReport, progress: Progress, stop: StopSignal
+    config: TrainingConfig,
+    recipe: Recipe,
+    *,
+    prepared: PreparedReport,
+    progress: Progress,
+    stop: StopSignal,
+    ranks: Ranks,
 ) -> Trained:
     """Train to the last step.
 
@@ -55,15 +63,16 @@ def train_adapter(
         prepared: Report of the prepared data in the workspace.
         progress: Where steps are reported.
         stop: SIGTERM.
+        ranks: The processes that train together, met already.
 
     Raises:
         UserError: `INVALID_SPEC`, `CHECKPOINT_MISMATCH` or `TRAINING_DIVERGED`.
         StoppedError: SIGTERM came; a checkpoint is saved.
     """
-    torch.set_num_threads(available_cpus())
+    torch.set_num_threads(max(1, available_cpus() // ranks.place.local_size))
     settings = recipe.settings
     workspace = Path(config.workspace_path)
-    checkpoints = Checkpoints(workspace, recipe_digest=recipe.digest, keep=config.checkpoint.keep)
+    checkpoints = Checkpoints(workspace, recipe_digest=recipe.digest, keep=config.checkpoint.keep, ranks=ranks)
     resume = checkpoints.newest()
     seconds_before = seconds_of(resume) if resume else 0.0
     rows = Dataset.from_file(str(workspace / PREPARED_FOLDER / ROWS_FILE))
@@ -81,7 +90,7 @@ def train_adapter(
         train_dataset=rows,
         processing_class=load_tokenizer(config),
         peft_config=None if config.init_adapter_path else lora_config(config, settings, model),
-        callbacks=[on_progress, on_save, StopCallback(stop)],
+        callbacks=[on_progress, on_save, StopCallback(stop, ranks)],
     )
     total = settings.max_steps or math.ceil(len(rows) / settings.batch_size) * (settings.epochs or 1)
     if resume is not None and step_of(resume) >= total:

@@ -1,7 +1,8 @@
 """What a Job and its pods say about how the work stands. Pure.
 
-The outcome comes from the termination message of the newest pod that ended (`TerminationReport`). A pod that ended
-without one crashed, and its message holds the last lines of its log.
+The outcome comes from the termination message of the newest pod that ended (`TerminationReport`); where several work
+together, from that of index 0, but wrong input that any of them has found counts. A pod that ended without a message
+crashed, and holds the last lines of its log in its place.
 """
 
 import json
@@ -12,6 +13,8 @@ from typing import Any
 from pydantic import ValidationError
 from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.vocabulary import Reason
+
+from whetstone_operator.resources.distributed import index_of
 
 LAST_WORDS = 600
 """Characters of a crashed pod's log that a condition's message shows."""
@@ -87,14 +90,13 @@ def judge(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> JobOutco
             return Failed(Reason.POD_FAILED, f"the pod of Job {_name(job)} ended without a report; it said: {words}")
         return Succeeded(ending.report)
     if failed is not None:
-        return _failure(job, failed, ending)
+        return _failure(job, failed, _wrong_input(pods) or ending)
     return Running(pod_problem(pods))
 
 
 def newest_ending(pods: Sequence[Mapping[str, Any]]) -> Ending | None:
-    """Return how the pod that ended last ended; None while none has."""
-    endings = [ending for pod in pods if (ending := _ending(pod)) is not None]
-    return max(endings, key=lambda ending: ending.finished_at, default=None)
+    """Return how the pod ended that ended last, of several that work together that of index 0; None while none has."""
+    return max(_endings(pods, first=True), key=lambda ending: ending.finished_at, default=None)
 
 
 def pod_problem(pods: Sequence[Mapping[str, Any]]) -> str | None:
@@ -124,6 +126,19 @@ def job_condition(job: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None
         if condition["type"] == kind and condition["status"] == "True":
             found: Mapping[str, Any] = condition
             return found
+    return None
+
+
+def _endings(pods: Sequence[Mapping[str, Any]], *, first: bool) -> list[Ending]:
+    counted = [pod for pod in pods if not first or index_of(pod) == 0]
+    return [ending for pod in counted if (ending := _ending(pod)) is not None]
+
+
+def _wrong_input(pods: Sequence[Mapping[str, Any]]) -> Ending | None:
+    """Return how a pod ended that found the input to be wrong; None where none did."""
+    for ending in _endings(pods, first=False):
+        if ending.report is not None and ending.report.outcome is Outcome.FAILED:
+            return ending
     return None
 
 

@@ -29,6 +29,7 @@ from whetstone_operator.controllers.run_to_end import (
     rest,
 )
 from whetstone_operator.kinds import CONFIG_MAP, Key
+from whetstone_operator.resources.distributed import world_problem
 from whetstone_operator.resources.job_pod import CONFIG_KEY
 from whetstone_operator.resources.training import (
     MERGE,
@@ -39,6 +40,7 @@ from whetstone_operator.resources.training import (
     stage_job_name,
     training_config_map,
     training_job,
+    training_service,
 )
 from whetstone_operator.runtime.clock import to_rfc3339
 from whetstone_operator.runtime.outcome import Stalled, Waiting
@@ -131,6 +133,8 @@ class Attempt:
         """Check what the pods mount, and write their configuration."""
         if self._configured:
             return
+        if (problem := world_problem(work.resource)) is not None:
+            raise Stalled(Reason.INVALID_SPEC, problem)
         await require_claims(work, _claim_fields(self._plan(work)))
         for position, dataset in enumerate(work.resource.spec.datasets):
             reference = dataset.config_map_ref
@@ -157,6 +161,8 @@ class Attempt:
         if self._is_merging(work):
             return
         if self._published is None:
+            if (service := training_service(self._plan(work))) is not None:
+                await work.context.kube.apply(service)
             self._published = await self._follow(work, TRAIN, Reason.TRAINING)
         _take_adapter(work, self._published)
 

@@ -12,13 +12,13 @@ from whetstone_api.vocabulary import Annotation, ConditionType, Reason
 
 from whetstone_operator.controllers.job_outcome import Failed, Lost, Succeeded, job_condition, judge
 from whetstone_operator.kinds import JOB, POD
+from whetstone_operator.resources.distributed import JOB_NAME_LABEL
 from whetstone_operator.resources.metadata import selector_labels
 from whetstone_operator.runtime.clock import to_micro_time
 from whetstone_operator.runtime.outcome import Paused, Stalled, Waiting
 from whetstone_operator.runtime.progress import Reported
 from whetstone_operator.runtime.reconcile import Work
 
-JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 LOOK_AGAIN_SECONDS = 10.0
 """Pause before a pod that does not run yet is looked at again: the operator watches Jobs, not pods."""
 _RETRY_LENGTH = 256

@@ -11,7 +11,7 @@ from typing import Any
 
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.digests import canonical_digest
-from whetstone_api.jobs import EXIT_USER_ERROR
+from whetstone_api.jobs import EXIT_USER_ERROR, STOP_SECONDS
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
 from whetstone_api.vocabulary import CONFIG_PATH, CONFIGMAPS_ROOT, TERMINATION_PATH
@@ -33,8 +33,6 @@ from whetstone_operator.settings import Settings
 RunToEnd = LoRATrainingJob | BenchmarkRun
 """Kinds that end with a result."""
 HASH_DIGITS = 8
-GRACE_SECONDS = 120
-"""Seconds for a checkpoint after SIGTERM."""
 CONTAINER = "main"
 CONFIG_FOLDER, _, CONFIG_KEY = CONFIG_PATH.rpartition("/")
 
@@ -151,7 +149,7 @@ def build_job(plan: JobPlan) -> dict[str, Any]:
 def _pod_spec(plan: JobPlan) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "terminationGracePeriodSeconds": STOP_SECONDS,
         "enableServiceLinks": False,
         "automountServiceAccountToken": plan.service_account is not None,
         "securityContext": pod_security(),

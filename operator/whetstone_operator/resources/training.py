@@ -10,6 +10,7 @@ from whetstone_api.source import Source
 from whetstone_api.training_data import DatasetSpec
 from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, CONFIGMAPS_ROOT, Label
 
+from whetstone_operator.resources.distributed import across_nodes, rendezvous_service, world_of
 from whetstone_operator.resources.job_pod import JobPlan, build_config_map, build_job, job_hash, report_url
 from whetstone_operator.settings import Settings
 
@@ -86,6 +87,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         lora=job.spec.lora,
         hyperparameters=job.spec.hyperparameters,
         checkpoint=job.spec.checkpoint,
+        world=world_of(job),
         workspace_path=f"{CLAIMS_ROOT}/{job.spec.workspace.claim_name}/{folder}",
         output_path=job.spec.output.adapter.mount_path,
         output_uri=job.spec.output.adapter.uri,
@@ -134,7 +136,7 @@ def stage_resources(resources: Resources | None, stage: str) -> Resources | None
 def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
     """Return the Job of a stage (`prepare`, `train` or `merge`)."""
     job, datasets = plan.job, plan.job.spec.datasets
-    return build_job(
+    manifest = build_job(
         JobPlan(
             owner=job,
             name=stage_job_name(job, stage=stage, retry=plan.retry),
@@ -153,3 +155,10 @@ def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
             suspend=job.spec.suspend,
         )
     )
+    return across_nodes(manifest, nodes=world_of(job).nodes) if stage == TRAIN else manifest
+
+
+def training_service(plan: TrainingPlan) -> dict[str, Any] | None:
+    """Return the Service by which the pods of the stage Train find each other; None for one pod."""
+    name = stage_job_name(plan.job, stage=TRAIN, retry=plan.retry)
+    return rendezvous_service(plan.job, name=name, component=COMPONENT)

@@ -183,6 +183,7 @@ def training_job(*, referring: bool) -> Object:
             "seed": 0,
             **({"maxSteps": 10} if referring else {"epochs": 1}),
         },
+        "distributed": {"nodes": 2, "processesPerNode": 2, "strategy": "DDP"},
         "workspace": {"claimName": "work"},
         "checkpoint": {"everySteps": 50, "keep": 2},
         "output": {"adapter": {"uri": "pvc://adapters/a"}, "merged": {"uri": "pvc://models/a"}},

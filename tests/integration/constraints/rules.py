@@ -416,6 +416,7 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "loss": {"target": "Assistant"},
         "lora": {"rank": 8},
         "hyperparameters": {"epochs": 2},
+        "distributed": {"nodes": 3},
         "workspace": {"claimName": "other"},
         "checkpoint": {"keep": 3},
         "output": {"adapter": SOURCE},

@@ -1,0 +1,47 @@
+"""Training by several processes: one for each GPU, on one node or on several."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from whetstone_api.schema import ApiModel
+from whetstone_api.wire import WireModel
+
+RENDEZVOUS_PORT = 29500
+"""Where the processes of a training meet, on the pod of index 0."""
+RENDEZVOUS_VARIABLE = "WHETSTONE_RENDEZVOUS"
+"""Environment variable of a training pod: the DNS name of the pod of index 0; absent where there is only one pod."""
+NODE_VARIABLE = "JOB_COMPLETION_INDEX"
+"""Environment variable that Kubernetes gives to each pod of an Indexed Job: its index."""
+
+
+class Strategy(StrEnum):
+    """How the processes share the work."""
+
+    AUTO = "Auto"
+    DDP = "DDP"
+
+
+class DistributedSpec(ApiModel):
+    """By how many processes to train, and how they share the work."""
+
+    nodes: Annotated[int, Field(ge=1, le=64)] = 1
+    """Pods that train together, each on a node that has room for `resources`."""
+    processes_per_node: Annotated[int, Field(ge=1, le=16)] | None = None
+    """Processes in each pod; when absent, one for each GPU that `resources.limits` asks for, at least one."""
+    strategy: Strategy = Strategy.AUTO
+    """DDP: each process holds the whole base model and takes its share of the rows of every step. Auto: DDP."""
+
+
+class World(WireModel):
+    """The processes of one training, as the operator has resolved them."""
+
+    nodes: int = 1
+    processes_per_node: int = 1
+    strategy: Strategy = Strategy.DDP
+
+    @property
+    def ranks(self) -> int:
+        """Processes in all."""
+        return self.nodes * self.processes_per_node

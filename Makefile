@@ -31,7 +31,7 @@ test-unit: $(STAMP) ## Tests that need no cluster
 	$(PYTEST) tests/unit --ignore tests/unit/trainer -q
 
 test-trainer: $(STAMP) ## The trainer's tests, in an environment with torch
-	@$(DEV) test-trainer
+	@$(DEV) test-trainer -- -m "not long"
 
 test-integration: $(STAMP) ## Tests against a real API server without a node
 	@$(DEV) build-tools
@@ -45,6 +45,7 @@ test-cluster: $(STAMP) ## Tests on the local node, but for the slow ones
 test-long: $(STAMP) ## Everything slow: the whole demo, restarts, deletions
 	@$(DEV) cluster up
 	@$(DEV) images
+	@$(DEV) test-trainer -- -m long
 	$(PYTEST) tests/cluster -q -m long
 	@$(DEV) demo
 

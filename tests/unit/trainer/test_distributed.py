@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,7 @@ def test_two_processes_publish_one_adapter(pair: Job) -> None:
     assert states == ["rng_state_0.pth", "rng_state_1.pth"]
 
 
+@pytest.mark.long
 def test_two_processes_learn_what_one_learns_from_the_same_rows(pair: Job, make_job: MakeJob) -> None:
     """Without dropout, the steps of two processes are those of one, but for the order of sums."""
     losses = []
@@ -55,7 +57,14 @@ def test_two_processes_learn_what_one_learns_from_the_same_rows(pair: Job, make_
 
 
 @pytest.mark.parametrize(
-    ("place", "rank"), [("after-step:3", "1"), ("mid-checkpoint", "0"), ("after-step:7", "0"), ("before-publish", "0")]
+    ("place", "rank"),
+    [
+        ("after-step:3", "1"),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in (("mid-checkpoint", "0"), ("after-step:7", "0"), ("before-publish", "0"))
+        ),
+    ],
 )
 def test_one_process_killed_and_all_resumed_gives_the_same_bytes(pair: Job, job: Job, place: str, rank: str) -> None:
     job.values["world"] = PAIR
@@ -67,6 +76,7 @@ def test_one_process_killed_and_all_resumed_gives_the_same_bytes(pair: Job, job:
     assert adapter_digest(job.output) == adapter_digest(pair.output)
 
 
+@pytest.mark.long
 def test_sigterm_stops_all_processes_after_the_same_step(job: Job) -> None:
     job.values["world"] = PAIR
     job.values["hyperparameters"] = {"maxSteps": 100000, "batchSize": 2, "learningRate": "1e-3"}
@@ -86,6 +96,7 @@ def test_sigterm_stops_all_processes_after_the_same_step(job: Job) -> None:
     assert len(list(folder.glob("rng_state_*"))) == 2
 
 
+@pytest.mark.long
 def test_wrong_input_of_any_process_ends_the_training_for_good(job: Job) -> None:
     job.values["world"] = PAIR
     job.values["hyperparameters"]["learningRate"] = "1e30"
@@ -93,9 +104,8 @@ def test_wrong_input_of_any_process_ends_the_training_for_good(job: Job) -> None
     assert job.report.reason == "TrainingDiverged"
 
 
+@pytest.mark.long
 def test_checkpoint_of_another_number_of_processes_is_refused(pair: Job, job: Job) -> None:
-    import shutil
-
     shutil.copytree(pair.workspace, job.workspace)
     assert job.run("train") == EXIT_USER_ERROR
     assert job.report.reason == "CheckpointMismatch"
@@ -150,6 +160,7 @@ def test_two_pods_train_together(pair: Job, job: Job) -> None:
     assert adapter_digest(job.output) == adapter_digest(pair.output)
 
 
+@pytest.mark.long
 def test_pod_that_loses_the_others_ends_to_be_tried_again(pair: Job, job: Job) -> None:
     job.values["world"] = {"nodes": 2, "processesPerNode": 1}
     meeting = {"WHETSTONE_RENDEZVOUS": "localhost", "GLOO_SOCKET_IFNAME": "lo"}

@@ -9,6 +9,7 @@ from whetstone_api.benchmarkrun import AgentSpec, HarborSuite, SamplingSpec
 from whetstone_api.training_data import LossSpec
 from whetstone_api.training_distributed import World
 from whetstone_api.training_evaluation import EvaluationSpec
+from whetstone_api.training_push import PushTarget
 from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec
 from whetstone_api.wire import WireModel
 
@@ -64,6 +65,8 @@ class TrainingConfig(WireModel):
     merged_path: str | None = None
     """Folder of the merged model; None where none is asked for."""
     merged_uri: str | None = None
+    pushes: list[PushTarget] = Field(default_factory=list)
+    """Where adapter and merged model are copied to."""
 
 
 class BenchmarkConfig(WireModel):

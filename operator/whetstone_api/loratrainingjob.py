@@ -19,6 +19,7 @@ from whetstone_api.source import Source
 from whetstone_api.training_data import DatasetReport, DatasetSpec, LossSpec
 from whetstone_api.training_distributed import DistributedSpec
 from whetstone_api.training_evaluation import EvaluationSpec
+from whetstone_api.training_push import MAX_PUSHES, PushResult
 from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingOutput, TrainingProgress
 from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec, Method
 
@@ -124,6 +125,10 @@ class LoRATrainingJobStatus(Status):
     """The published adapter."""
     merged: MergedModel | None = None
     """The merged model, where the spec asks for one."""
+    pushes: Annotated[list[PushResult], Field(max_length=MAX_PUSHES)] | None = Field(
+        default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    )
+    """What lies at the places of `output.push`."""
     metrics: Annotated[dict[str, Annotated[str, Field(max_length=32)]], Field(max_length=32)] | None = None
     """Final figures as decimals: trainLoss, trainSeconds, tokensPerSecond."""
     handled_retry: Annotated[str, Field(max_length=256)] | None = None

@@ -51,6 +51,7 @@ class TerminationReport(WireModel):
     message: str
     result: dict[str, Any] = Field(default_factory=dict)
     """Prepare: `dataset` (DatasetReport). Train: `adapter` (PublishedAdapter), `metrics`, `adopted`.
+    Merge: `merged` (MergedModel), `pushes` (list of PushResult).
     Benchmark: `target`, `results`, `comparison`, `recipeDigest`, `suiteDigest`, `contaminated` (task names),
     `adopted`."""
 

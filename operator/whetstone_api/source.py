@@ -28,7 +28,7 @@ SourceUri = Annotated[str, Field(min_length=7, max_length=512, pattern=PVC_URI)]
 AnyUri = Annotated[str, Field(min_length=7, max_length=512, pattern=ANY_URI)]
 Digest = Annotated[str, Field(max_length=71, pattern=DIGEST)]
 
-_PLAIN = Rule(
+PLAIN = Rule(
     rule="!(self.uri + '/').contains('/../') && !(self.uri + '/').contains('/./')",
     message="uri must not contain . or .. as a path segment; write the plain path inside the claim",
 )
@@ -49,7 +49,7 @@ class Source(ApiModel):
 
     uri: SourceUri
     """Where: `pvc://claim/path`."""
-    rules: ClassVar[tuple[Rule, ...]] = (_PLAIN,)
+    rules: ClassVar[tuple[Rule, ...]] = (PLAIN,)
 
     @property
     def claim(self) -> str:
@@ -86,7 +86,7 @@ class PinnedSource(ApiModel):
     secret_ref: SecretRef | None = None
     """The Secret with what the place asks for: keys, token, endpoint, certificate authority."""
     rules: ClassVar[tuple[Rule, ...]] = (
-        _PLAIN,
+        PLAIN,
         Rule(
             rule="!has(self.secretRef) || !self.uri.startsWith('pvc://')",
             message="secretRef has no use with pvc://; leave it out",

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from whetstone_api.schema import ApiModel, Rule, SignedDecimalString
 from whetstone_api.source import Source
+from whetstone_api.training_push import MAX_PUSHES, PushSpec
 
 
 class TrainingOutput(ApiModel):
@@ -15,6 +16,10 @@ class TrainingOutput(ApiModel):
     """Folder of the adapter; created by the job, never overwritten, never deleted with the object."""
     merged: Source | None = None
     """Folder of the base model with the adapter merged in, in the base's precision; none when absent."""
+    push: Annotated[list[PushSpec], Field(min_length=1, max_length=MAX_PUSHES)] | None = Field(
+        default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    )
+    """Places that adapter or merged model are copied to once they are published."""
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="self.adapter.uri.matches('^pvc://[^/]+/.+')",
@@ -30,6 +35,10 @@ class TrainingOutput(ApiModel):
                 " (self.adapter.uri + '/').startsWith(self.merged.uri + '/'))"
             ),
             message="output.merged.uri and output.adapter.uri must be two folders, none inside the other",
+        ),
+        Rule(
+            rule="!has(self.push) || self.push.all(p, p.what != 'Merged' || has(self.merged))",
+            message="a push of what Merged needs output.merged",
         ),
     )
 

@@ -236,6 +236,8 @@ class Reason(StrEnum):
     """The adapter is being merged into the base model."""
     WORLD_MISMATCH = "WorldMismatch"
     """The processes of a training are not as many as `spec.distributed` asks for, or read different files."""
+    PUSHING = "Pushing"
+    """What is published is being copied to the places of `output.push`."""
     DATASET_NOT_FOUND = "DatasetNotFound"
     """A dataset's file does not exist at its place."""
     DATASET_EMPTY = "DatasetEmpty"

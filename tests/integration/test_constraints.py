@@ -279,7 +279,7 @@ def test_unknown_field_is_refused(api: Api, kind: str) -> None:
         for row in ITEMS
         if row
         in {f"ModelServer.spec.{x}" for x in ("adapters", "aliases", "adapterStores")}
-        | {"LoRATrainingJob.spec.datasets"}
+        | {"LoRATrainingJob.spec.datasets", "LoRATrainingJob.spec.output.push"}
     ],
 )
 def test_two_entries_of_one_name_are_refused(api: Api, row: str) -> None:

@@ -24,6 +24,8 @@ log = logging.getLogger("whetstone_trainer")
 STAGES = {"prepare": run_prepare, "train": run_train, "merge": run_merge}
 EXIT_RETRY = 75
 """`EX_TEMPFAIL` of sysexits.h: the Job starts another pod."""
+PASSING = frozenset({Reason.SOURCE_UNREACHABLE})
+"""Reasons that may be gone when another pod tries."""
 EXIT_CODES = {Outcome.SUCCEEDED: 0, Outcome.FAILED: EXIT_USER_ERROR, Outcome.RETRY: EXIT_RETRY}
 
 
@@ -69,7 +71,8 @@ def run(options: argparse.Namespace) -> TerminationReport:
     except OutputLockedError as error:
         return TerminationReport(outcome=Outcome.RETRY, reason=error.reason, message=error.message)
     except (UserError, ArtifactError) as error:
-        return TerminationReport(outcome=Outcome.FAILED, reason=error.reason, message=error.message)
+        outcome = Outcome.RETRY if error.reason in PASSING else Outcome.FAILED
+        return TerminationReport(outcome=outcome, reason=error.reason, message=error.message)
     except ValidationError as error:
         return TerminationReport(
             outcome=Outcome.FAILED, reason=Reason.INTERNAL_ERROR, message=f"{options.config} is not understood: {error}"

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.reports import Outcome, TerminationReport
+from whetstone_api.training_result import MergedModel
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.adoption import find_adapter, find_merged
 from whetstone_artifacts.folders import beside
@@ -20,6 +22,7 @@ from whetstone_trainer.prepare import prepare_data
 from whetstone_trainer.prepared import read_report
 from whetstone_trainer.progress import Progress
 from whetstone_trainer.publish import publish_adapter, published, save_adapter, verify_saved
+from whetstone_trainer.pushes import push_all
 from whetstone_trainer.recipe import Recipe, read_recipe
 from whetstone_trainer.stopping import StopSignal
 
@@ -129,35 +132,49 @@ def launch_train(config: TrainingConfig, arguments: Sequence[str], *, token_path
 
 
 def run_merge(config: TrainingConfig, progress: Progress, _stop: StopSignal) -> TerminationReport:
-    """Merge the published adapter into the base model and publish that; one that is there already is adopted.
+    """Merge the published adapter into the base model, where asked for, and push what is published.
 
     Args:
         config: The job's configuration.
         progress: Where phases are reported.
 
     Raises:
-        UserError, ArtifactError: Adapter, base model or place are not what they should be.
+        UserError, ArtifactError: Adapter, base model or a place are not what they should be.
     """
-    progress.phase("Merge")
+    result: dict[str, Any] = {"adopted": False}
+    done: list[str] = []
+    if config.merged_path is not None:
+        progress.phase("Merge")
+        merged, result["adopted"] = _merged(config, progress)
+        result["merged"] = merged.to_wire()
+        done.append(f"the merged model is published at {config.merged_uri}")
+    if config.pushes:
+        progress.phase("Push")
+        pushes = push_all(config)
+        result["pushes"] = [push.to_wire() for push in pushes]
+        done.append("pushed to " + ", ".join(push.uri for push in pushes))
+    return TerminationReport(
+        outcome=Outcome.SUCCEEDED,
+        reason=Reason.ADOPTED if result["adopted"] else Reason.SUCCEEDED,
+        message="; ".join(done),
+        result=result,
+    )
+
+
+def _merged(config: TrainingConfig, progress: Progress) -> tuple[MergedModel, bool]:
+    """Return the published merged model, and whether it was there already."""
     require_mergeable(config)
     place = Path(config.merged_path or "")
     with output_lock(place):
         digest, lineage = read_adapter(config)
         held = find_merged(place, digest)
         if held is not None:
-            merged = merged_model(config, held)
-        else:
-            with beside(place) as folder:
-                merge_adapter(config, folder)
-                progress.phase("Publish")
-                failpoint("before-publish-merged", Path(config.workspace_path))
-                merged = publish_merged(folder, config, adapter_digest=digest, lineage=lineage)
-    return TerminationReport(
-        outcome=Outcome.SUCCEEDED,
-        reason=Reason.SUCCEEDED if held is None else Reason.ADOPTED,
-        message=f"the merged model is published at {config.merged_uri}",
-        result={"merged": merged.to_wire(), "adopted": held is not None},
-    )
+            return merged_model(config, held), True
+        with beside(place) as folder:
+            merge_adapter(config, folder)
+            progress.phase("Publish")
+            failpoint("before-publish-merged", Path(config.workspace_path))
+            return publish_merged(folder, config, adapter_digest=digest, lineage=lineage), False
 
 
 def _ended_beside(ranks: Ranks) -> TerminationReport:

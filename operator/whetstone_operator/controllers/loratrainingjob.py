@@ -15,6 +15,7 @@ from whetstone_api.vocabulary import Reason
 from whetstone_operator.controllers.init_adapter import resolve_init_adapter
 from whetstone_operator.controllers.job_outcome import attempts
 from whetstone_operator.controllers.publication import hear_publication, withdraw_publication
+from whetstone_operator.controllers.pushes import push_claim_fields, require_push_secrets, take_pushes
 from whetstone_operator.controllers.references import require_claims, require_config_map_key, require_server
 from whetstone_operator.controllers.run_to_end import (
     accept_retry,
@@ -136,6 +137,7 @@ class Attempt:
         if (problem := world_problem(work.resource)) is not None:
             raise Stalled(Reason.INVALID_SPEC, problem)
         await require_claims(work, _claim_fields(self._plan(work)))
+        await require_push_secrets(work)
         for position, dataset in enumerate(work.resource.spec.datasets):
             reference = dataset.config_map_ref
             if reference is not None:
@@ -167,12 +169,15 @@ class Attempt:
         _take_adapter(work, self._published)
 
     async def merge(self, work: Training) -> None:
-        """Merge the published adapter into the base model, where the spec asks for it."""
-        if work.resource.spec.output.merged is None:
+        """Merge the published adapter into the base model and push what is published, as the spec asks for it."""
+        output = work.resource.spec.output
+        if output.merged is None and not output.push:
             return
-        report = await self._follow(work, MERGE, Reason.MERGING)
-        merged = read_result(work, MergedModel, report.result.get("merged"), reporter="trainer")
-        work.status["merged"] = merged.to_wire()
+        report = await self._follow(work, MERGE, Reason.MERGING if output.merged else Reason.PUSHING)
+        if output.merged is not None:
+            merged = read_result(work, MergedModel, report.result.get("merged"), reporter="trainer")
+            work.status["merged"] = merged.to_wire()
+        take_pushes(work, report)
 
     async def end(self, work: Training) -> None:
         """Say that all that was asked for is published."""
@@ -180,6 +185,7 @@ class Attempt:
         adopted = TRAIN not in self._jobs or bool(self._published and self._published.result.get("adopted"))
         merged = work.status.get("merged")
         also = f", merged into {merged['uri']} ({merged['digest'][:19]})" if merged else ""
+        also += "".join(f", pushed to {push['uri']}" for push in work.status.get("pushes", []))
         conclude(
             work,
             reason=Reason.ADOPTED if adopted else Reason.SUCCEEDED,
@@ -274,7 +280,7 @@ def _claim_fields(plan: TrainingPlan) -> dict[str, str]:
     fields["spec.output.adapter.uri"] = job.spec.output.adapter.claim
     if job.spec.output.merged is not None:
         fields["spec.output.merged.uri"] = job.spec.output.merged.claim
-    return fields
+    return fields | push_claim_fields(job)
 
 
 def _take_adapter(work: Training, report: TerminationReport) -> None:

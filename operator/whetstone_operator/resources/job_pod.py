@@ -28,6 +28,7 @@ from whetstone_operator.resources.pods import (
     report_token_mount,
     report_token_volume,
 )
+from whetstone_operator.resources.source_volumes import secret_mount, secret_volume
 from whetstone_operator.settings import Settings
 
 RunToEnd = LoRATrainingJob | BenchmarkRun
@@ -54,6 +55,7 @@ class JobPlan:
         labels: Labels of Job and pod, beside those of every child.
         annotations: Annotations of the Job.
         config_maps: ConfigMaps that the pod reads data from.
+        secrets: Secrets that the pod reads keys of places from.
         resources: Requests and limits.
         service_account: Account whose token the container may use; None: the default account and no token.
         deadline_seconds: Seconds that the Job may take in all.
@@ -73,6 +75,7 @@ class JobPlan:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     config_maps: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
     resources: Resources | None = None
     service_account: str | None = None
     deadline_seconds: int | None = None
@@ -198,6 +201,7 @@ def _mounts(plan: JobPlan) -> list[dict[str, Any]]:
             {"name": f"map-{number}", "mountPath": f"{CONFIGMAPS_ROOT}/{name}", "readOnly": True}
             for number, name in enumerate(sorted(plan.config_maps))
         ),
+        *(secret_mount(name) for name in sorted(plan.secrets)),
     ]
 
 
@@ -212,4 +216,5 @@ def _volumes(plan: JobPlan) -> list[dict[str, Any]]:
             {"name": f"map-{number}", "configMap": {"name": name}}
             for number, name in enumerate(sorted(plan.config_maps))
         ),
+        *(secret_volume(name) for name in sorted(plan.secrets)),
     ]

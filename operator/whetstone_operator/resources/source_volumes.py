@@ -39,6 +39,11 @@ def store_secret_mounts(server: ModelServer) -> list[dict[str, Any]]:
     return [secret_mount(name) for name in _store_names(server)]
 
 
+def secret_volume(name: str) -> dict[str, Any]:
+    """Return the volume of one Secret that must exist."""
+    return {"name": _volume_name(name), "secret": {"secretName": name}}
+
+
 def secret_mount(name: str) -> dict[str, Any]:
     """Return the mount of one Secret."""
     return {"name": _volume_name(name), "mountPath": f"{SECRETS_ROOT}/{name}", "readOnly": True}
@@ -68,7 +73,7 @@ def model_volumes(server: ModelServer) -> list[dict[str, Any]]:
     volumes = [] if model.cache else [empty_volume(_MODELS)]
     secret = model.place.secret_ref
     if secret is not None and secret.name not in _store_names(server):
-        volumes.append({"name": _volume_name(secret.name), "secret": {"secretName": secret.name}})
+        volumes.append(secret_volume(secret.name))
     return volumes
 
 

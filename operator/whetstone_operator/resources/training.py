@@ -1,4 +1,7 @@
-"""Children of a LoRATrainingJob: the configuration and the Jobs Prepare, Train and, where asked for, Merge."""
+"""Children of a LoRATrainingJob: the configuration and the Jobs Prepare, Train and, where asked for, Merge.
+
+The Job Merge also copies what is published to the places of `output.push`.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +15,7 @@ from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, CONFIGMAPS_ROOT, 
 
 from whetstone_operator.resources.distributed import across_nodes, rendezvous_service, world_of
 from whetstone_operator.resources.job_pod import JobPlan, build_config_map, build_job, job_hash, report_url
+from whetstone_operator.resources.pushes import push_claims, push_secrets, push_targets
 from whetstone_operator.settings import Settings
 
 PREPARE = "prepare"
@@ -93,6 +97,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         output_uri=job.spec.output.adapter.uri,
         merged_path=job.spec.output.merged.mount_path if job.spec.output.merged else None,
         merged_uri=job.spec.output.merged.uri if job.spec.output.merged else None,
+        pushes=push_targets(job),
     )
 
 
@@ -146,7 +151,8 @@ def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
             image=job.spec.image or plan.settings.trainer_image,
             arguments=(stage, "--config", CONFIG_PATH),
             config_map=config_name(job),
-            claims=claims(plan, stage),
+            claims={**claims(plan, stage), **(push_claims(job) if stage == MERGE else {})},
+            secrets=push_secrets(job) if stage == MERGE else (),
             config_maps=() if stage == MERGE else tuple({d.config_map_ref.name for d in datasets if d.config_map_ref}),
             resources=stage_resources(job.spec.resources, stage),
             environment=() if stage == TRAIN else (NO_GPU,),

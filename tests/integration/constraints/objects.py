@@ -186,7 +186,15 @@ def training_job(*, referring: bool) -> Object:
         "distributed": {"nodes": 2, "processesPerNode": 2, "strategy": "DDP"},
         "workspace": {"claimName": "work"},
         "checkpoint": {"everySteps": 50, "keep": 2},
-        "output": {"adapter": {"uri": "pvc://adapters/a"}, "merged": {"uri": "pvc://models/a"}},
+        "output": {
+            "adapter": {"uri": "pvc://adapters/a"},
+            "merged": {"uri": "pvc://models/a"},
+            "push": [
+                {"name": "far", "uri": "s3://adapters/a", "what": "Merged", "secretRef": {"name": "keys"}}
+                if referring
+                else {"name": "near", "uri": "pvc://shared/a", "what": "Adapter"}
+            ],
+        },
         "resources": RESOURCES,
         "image": "trainer:1",
         "suspend": False,
@@ -215,6 +223,7 @@ def training_job(*, referring: bool) -> Object:
         "attempts": 1,
         "adapter": {"uri": "pvc://adapters/a", "digest": DIGEST, "rank": 16, "bytes": 1, "publishedAt": TIME},
         "merged": {"uri": "pvc://models/a", "digest": DIGEST, "bytes": 1},
+        "pushes": [{"name": "near", "uri": "pvc://shared/a", "digest": DIGEST}],
         "metrics": {"trainLoss": "1.2"},
         "handledRetry": "1",
         "startedAt": TIME,

@@ -136,6 +136,7 @@ RULES: tuple[RuleRow, ...] = (
     _plain_uri("LoRATrainingJob.spec.datasets[].source"),
     _plain_uri("LoRATrainingJob.spec.output.adapter"),
     _plain_uri("LoRATrainingJob.spec.output.merged"),
+    _plain_uri("LoRATrainingJob.spec.output.push[]"),
     _plain_uri("BenchmarkRun.spec.suite.harbor.dataset"),
     _plain_uri("BenchmarkRun.spec.output"),
     RuleRow(
@@ -382,6 +383,19 @@ RULES: tuple[RuleRow, ...] = (
             {"spec.output.adapter.uri": "pvc://c/p", "spec.output.merged": {"uri": "pvc://c/p/m"}},
             {"spec.output.adapter.uri": "pvc://c/p/a", "spec.output.merged": {"uri": "pvc://c/p"}},
         ),
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec.output",
+        message="a push of what Merged needs output.merged",
+        accept=({"spec.output.push.0.what": "Adapter", "spec.output.merged": MISSING},),
+        reject=({"spec.output.merged": MISSING},),
+        variant=1,
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec.output.push[]",
+        message="secretRef has no use with pvc://",
+        accept=({"spec.output.push.0.uri": "hf://o/r", "spec.output.push.0.secretRef": {"name": "s"}},),
+        reject=({"spec.output.push.0.secretRef": {"name": "s"}},),
     ),
     RuleRow(
         node="BenchmarkRun.spec",

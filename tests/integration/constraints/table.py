@@ -18,6 +18,7 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
     f"{LT}.spec.distributed.strategy": ("Auto", "DDP"),
     f"{LT}.spec.loss.target": ("Assistant", "LastTurn"),
     f"{LT}.spec.method": ("SFT",),
+    f"{LT}.spec.output.push[].what": ("Adapter", "Merged"),
     f"{MS}.spec.aliases[].promotion.gates[].metric": ("Mean", "StrictMean", "Coverage"),
     f"{MS}.spec.engine.dtype": ("Auto", "Float32", "BFloat16", "Float16"),
     f"{MS}.spec.engine.quantization": (
@@ -75,7 +76,9 @@ ITEMS: Mapping[str, tuple[int, int]] = {
     f"{BR}.status.conditions": (0, 32),
     f"{LT}.spec.datasets": (1, 16),
     f"{LT}.spec.lora.targetModules": (1, 64),
+    f"{LT}.spec.output.push": (1, 4),
     f"{LT}.status.conditions": (0, 32),
+    f"{LT}.status.pushes": (0, 4),
     f"{MS}.spec.adapterStores": (0, 16),
     f"{MS}.spec.adapters": (0, 64),
     f"{MS}.spec.aliases": (0, 32),
@@ -156,6 +159,9 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     f"{LT}.status.merged.uri": (0, 512),
     f"{LT}.status.metrics.*": (0, 32),
     f"{LT}.status.progress.phase": (0, 32),
+    f"{LT}.status.pushes[].digest": (0, 71),
+    f"{LT}.status.pushes[].name": (0, 40),
+    f"{LT}.status.pushes[].uri": (0, 640),
     f"{LT}.status.progress.updatedAt": (0, 64),
     f"{LT}.status.startedAt": (0, 64),
     f"{MS}.status.model.digest": (0, 71),
@@ -290,6 +296,29 @@ MODEL_URI = Format(
     reject=ANY_URI.reject,
 )
 """Those of the others need a digest."""
+PUSH_URI = Format(
+    7,
+    512,
+    accept=(
+        "pvc://my-claim.v1/a/B_c.d-e",
+        "s3://my-bucket/a/B_c.d-e=f",
+        "oci://registry.example.com:5000/team/a",
+        "oci://localhost:5000/a:v1.0",
+        "hf://org/My-model_1.0",
+        "pvc://c/" + "a" * 504,
+    ),
+    reject=(
+        "pvc://claim",
+        "pvc://c/p/",
+        "s3://bucket",
+        "https://example.com/a",
+        "oci://registry.example.com/a@sha256:" + "0" * 64,
+        "oci://registry.example.com/a:.v",
+        "oci://registry.example.com",
+        "hf://model",
+        "hf://org/model@main",
+    ),
+)
 DECIMAL = Format(
     0,
     24,
@@ -354,6 +383,9 @@ FORMATS: Mapping[str, Format] = {
     f"{LT}.spec.lora.dropout": DECIMAL,
     f"{LT}.spec.output.adapter.uri": URI,
     f"{LT}.spec.output.merged.uri": URI,
+    f"{LT}.spec.output.push[].name": VOLUME_NAME,
+    f"{LT}.spec.output.push[].secretRef.name": SECRET_NAME,
+    f"{LT}.spec.output.push[].uri": PUSH_URI,
     f"{LT}.spec.resources.limits.*": QUANTITY,
     f"{LT}.spec.resources.requests.*": QUANTITY,
     f"{LT}.status.progress.loss": SIGNED_DECIMAL,

@@ -171,3 +171,14 @@ def test_quantized_base_is_refused_before_anything_is_trained(job: Job) -> None:
     quantize(job)
     assert job.run("prepare") == EXIT_USER_ERROR, job.log
     assert job.report.reason == "InvalidSpec"
+
+
+def test_merged_model_is_pushed_once_it_is_published(job: Job) -> None:
+    shared = job.folder / "shared" / "merged"
+    push = {"name": "copy", "uri": "pvc://shared/merged", "what": "Merged", "path": str(shared)}
+    job.values["pushes"] = [push]
+    assert job.run("merge") == 0, job.log
+    digest = model_digest(merged_folder(job))
+    assert job.report.result["merged"]["digest"] == digest
+    assert job.report.result["pushes"] == [{"name": "copy", "uri": push["uri"], "digest": digest}]
+    assert model_digest(shared) == digest

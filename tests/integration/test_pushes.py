@@ -1,0 +1,96 @@
+"""Pushes: the third Job copies what is published, once the Secrets are there; the status says where it lies."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from integration.operator_process import OperatorProcess
+from integration.world import ADAPTER, DATASET, DIGEST, World, user_error
+from support.waiting import eventually
+
+pytestmark = pytest.mark.integration
+KIND = "LoRATrainingJob"
+BUCKET = {"name": "bucket", "uri": "s3://adapters/a", "secretRef": {"name": "keys"}}
+OUTPUT = {"adapter": {"uri": "pvc://adapters/a"}, "push": [BUCKET, {"name": "near", "uri": "pvc://shared/a"}]}
+PUSHED = [{"name": one["name"], "uri": one["uri"], "digest": DIGEST} for one in OUTPUT["push"]]
+
+
+def secret(world: World, **keys: str) -> None:
+    """Create the Secret, or replace its keys."""
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in keys.items()}
+    if world.api.get("Secret", "keys", namespace=world.namespace) is None:
+        made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "data": data}
+        world.api.create(made, namespace=world.namespace)
+    else:
+        world.api.merge("Secret", "keys", {"data": data}, namespace=world.namespace)
+
+
+def train_until_push(world: World) -> dict[str, Any]:
+    """Create a job with pushes and end what comes before them; return the Job that pushes."""
+    world.claims()
+    world.claims("shared")
+    secret(world, AWS_ACCESS_KEY_ID="k", AWS_SECRET_ACCESS_KEY="s")
+    world.train(output=OUTPUT)
+    world.end_well(world.wait_job("train", "prepare"), dataset=DATASET)
+    world.end_well(world.wait_job("train", "train"), adapter=ADAPTER, metrics={"trainLoss": "0.5"})
+    return world.wait_job("train", "merge")
+
+
+def test_job_ends_only_when_all_is_pushed(world: World, operator: OperatorProcess) -> None:
+    job = train_until_push(world)
+    world.wait_reason(KIND, "train", "Pushing")
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    mounts = {mount["mountPath"]: bool(mount.get("readOnly")) for mount in container["volumeMounts"]}
+    config = json.loads(world.get("ConfigMap", "train-config")["data"]["config.json"])
+    far, near = config["pushes"]
+    assert (mounts[far["secretPath"]], far["what"], far["uri"]) == (True, "Adapter", BUCKET["uri"])
+    assert mounts[near["path"].removesuffix("/a")] is False
+    earlier = [one for one in world.jobs("train") if one["metadata"]["name"] != job["metadata"]["name"]]
+    for one in earlier:
+        volumes = one["spec"]["template"]["spec"]["volumes"]
+        assert not [volume for volume in volumes if "secret" in volume]
+    world.end_well(job, pushes=PUSHED)
+    done = world.wait_reason(KIND, "train", "Succeeded", condition="Complete")
+    assert "pushed to s3://adapters/a, pushed to pvc://shared/a" in done["message"]
+    assert world.get(KIND, "train")["status"]["pushes"] == PUSHED
+
+
+def test_missing_claim_secret_and_key_are_waited_for_before_anything_runs(
+    world: World, operator: OperatorProcess
+) -> None:
+    world.claims()
+    world.train(output=OUTPUT)
+    told = world.wait_reason(KIND, "train", "ClaimNotFound")
+    assert told["message"].startswith("spec.output.push[1].uri: PersistentVolumeClaim shared does not exist")
+    world.claims("shared")
+    told = world.wait_reason(KIND, "train", "SecretNotFound")
+    assert told["message"].startswith("spec.output.push[0].secretRef: Secret keys does not exist")
+    secret(world, AWS_ACCESS_KEY_ID="k")
+    eventually(
+        lambda: "has no key AWS_SECRET_ACCESS_KEY" in world.wait_reason(KIND, "train", "SecretNotFound")["message"],
+        what="the missing key is named",
+    )
+    assert world.jobs("train") == []
+    secret(world, AWS_ACCESS_KEY_ID="k", AWS_SECRET_ACCESS_KEY="s")
+    world.wait_job("train", "prepare")
+
+
+def test_failed_push_is_retried_without_training(world: World, operator: OperatorProcess) -> None:
+    job = train_until_push(world)
+    world.end_pod(job, user_error("SourceForbidden", "spec.output.push[0] (bucket): refused"))
+    world.wait_reason(KIND, "train", "SourceForbidden", condition="Failed")
+    assert world.get(KIND, "train")["status"]["adapter"] == ADAPTER
+    before = {one["metadata"]["name"] for one in world.jobs("train")}
+    note = {"metadata": {"annotations": {"whetstone.dev/retry-requested-at": "now"}}}
+    world.api.merge(KIND, "train", note, namespace=world.namespace)
+
+    def fresh(stage: str) -> dict[str, Any] | None:
+        found = [one for one in world.jobs("train") if one["metadata"]["name"] not in before]
+        return next((one for one in found if f"-{stage}-" in one["metadata"]["name"]), None)
+
+    world.end_well(eventually(lambda: fresh("prepare"), what="Prepare"), adapter=ADAPTER, adopted=True)
+    world.end_well(eventually(lambda: fresh("merge"), what="the push"), pushes=PUSHED)
+    world.wait_reason(KIND, "train", "Adopted", condition="Complete")
+    assert fresh("train") is None
+    assert world.get(KIND, "train")["status"]["pushes"] == PUSHED

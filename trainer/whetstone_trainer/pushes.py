@@ -1,0 +1,72 @@
+"""Push: copies of the published adapter and merged model at the places that the spec names."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from whetstone_api.jobs import TrainingConfig
+from whetstone_api.source import Scheme, scheme_of
+from whetstone_api.training_push import PushResult, PushTarget, PushWhat
+from whetstone_api.vocabulary import Reason
+from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.sources.credentials import read_credentials
+from whetstone_artifacts.sources.parcel import Parcel, Pushed, read_parcel
+from whetstone_artifacts.sources.push import open_destination
+
+log = logging.getLogger(__name__)
+
+
+def push_all(config: TrainingConfig) -> list[PushResult]:
+    """Push to every place and return what lies there; one that fails does not keep the others from it.
+
+    Args:
+        config: The job's configuration; adapter and merged model are published.
+
+    Raises:
+        ArtifactError: Of the first place where trying again would change nothing, else of the first that failed.
+    """
+    parcels: dict[PushWhat, Parcel] = {}
+    done: list[PushResult] = []
+    failed: list[ArtifactError] = []
+    for number, target in enumerate(config.pushes):
+        try:
+            if target.what not in parcels:
+                parcels[target.what] = read_parcel(_folder(config, target.what))
+            pushed = _push(target, parcels[target.what])
+        except ArtifactError as error:
+            message = f"spec.output.push[{number}] ({target.name}): {error.message}"
+            log.warning("%s", message)
+            failed.append(ArtifactError(error.reason, message))
+            continue
+        log.info("%s %s", "found" if pushed.found else "pushed", pushed.uri)
+        done.append(PushResult(name=target.name, uri=pushed.uri, digest=pushed.digest))
+    if failed:
+        raise min(failed, key=lambda error: error.reason is Reason.SOURCE_UNREACHABLE)
+    return done
+
+
+def _folder(config: TrainingConfig, what: PushWhat) -> Path:
+    return Path(config.output_path if what is PushWhat.ADAPTER else config.merged_path or "")
+
+
+def _push(target: PushTarget, parcel: Parcel) -> Pushed:
+    scheme = scheme_of(target.uri)
+    keys = read_credentials(scheme, Path(target.secret_path) if target.secret_path else None)
+    folder = Path(target.path) if target.path else None
+    if scheme is not Scheme.HUB:
+        return open_destination(target.uri, keys, folder=folder).push(parcel)
+    with _hub_online():
+        return open_destination(target.uri, keys).push(parcel)
+
+
+@contextmanager
+def _hub_online() -> Iterator[None]:
+    """Let the hub's library connect: this program keeps it offline, so that it never asks about local folders."""
+    from huggingface_hub import constants
+
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, False
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before

@@ -9,8 +9,9 @@ from whetstone_api.benchmarkrun import AgentSpec, HarborSuite, SamplingSpec
 from whetstone_api.training_data import LossSpec
 from whetstone_api.training_distributed import World
 from whetstone_api.training_evaluation import EvaluationSpec
+from whetstone_api.training_preference import PreferenceSpec
 from whetstone_api.training_push import PushTarget
-from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec
+from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec, Method
 from whetstone_api.wire import WireModel
 
 EXIT_USER_ERROR = 65
@@ -52,7 +53,9 @@ class TrainingConfig(WireModel):
     """Its URI."""
     datasets: list[DatasetFile]
     evaluation: EvaluationSpec | None = None
+    method: Method = Method.SFT
     loss: LossSpec = LossSpec()
+    preference: PreferenceSpec | None = None
     lora: LoraSpec
     hyperparameters: Hyperparameters
     checkpoint: CheckpointSpec

@@ -19,6 +19,7 @@ from whetstone_api.source import Source
 from whetstone_api.training_data import DatasetReport, DatasetSpec, LossSpec
 from whetstone_api.training_distributed import DistributedSpec
 from whetstone_api.training_evaluation import EvaluationSpec
+from whetstone_api.training_preference import PREFERENCE_RULES, PreferenceSpec
 from whetstone_api.training_push import MAX_PUSHES, PushResult
 from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingOutput, TrainingProgress
 from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec, Method
@@ -87,6 +88,8 @@ class LoRATrainingJobSpec(RunToEndSpec):
     """Rows that are measured during the training instead of learned; none when absent."""
     loss: LossSpec = LossSpec()
     """What is learned of a conversation."""
+    preference: PreferenceSpec | None = None
+    """How pairs are compared, for method DPO; its defaults when absent."""
     lora: LoraSpec = LoraSpec()
     """The adapter's shape."""
     hyperparameters: Hyperparameters = Hyperparameters()
@@ -109,7 +112,7 @@ class LoRATrainingJobSpec(RunToEndSpec):
     """Seconds that each Job may take, attempts included."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31536000)] | None = None
     """Seconds after which the finished Jobs (never this object) are deleted."""
-    rules: ClassVar[tuple[Rule, ...]] = (EVALUATION_DATASET,)
+    rules: ClassVar[tuple[Rule, ...]] = (EVALUATION_DATASET, *PREFERENCE_RULES)
 
 
 class LoRATrainingJobStatus(Status):
@@ -130,7 +133,7 @@ class LoRATrainingJobStatus(Status):
     )
     """What lies at the places of `output.push`."""
     metrics: Annotated[dict[str, Annotated[str, Field(max_length=32)]], Field(max_length=32)] | None = None
-    """Final figures as decimals: trainLoss, trainSeconds, tokensPerSecond."""
+    """Final figures as decimals: trainLoss, trainSeconds, tokensPerSecond; with DPO rewardAccuracy, rewardMargin."""
     handled_retry: Annotated[str, Field(max_length=256)] | None = None
     """Value of the retry annotation that the latest attempt answers."""
     started_at: Annotated[str, Field(max_length=64)] | None = None

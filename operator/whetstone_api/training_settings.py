@@ -12,6 +12,9 @@ class Method(StrEnum):
     """Training method."""
 
     SFT = "SFT"
+    """On what the assistant says in conversations."""
+    DPO = "DPO"
+    """On pairs of a better and a worse answer."""
 
 
 class LoraSpec(ApiModel):
@@ -38,8 +41,8 @@ class Hyperparameters(ApiModel):
     """Passes over the data; 1 when neither this nor maxSteps is given."""
     max_steps: Annotated[int, Field(ge=1, le=10000000)] | None = None
     """Optimizer steps, instead of epochs."""
-    learning_rate: DecimalString = "2e-4"
-    """Peak learning rate."""
+    learning_rate: DecimalString | None = None
+    """Peak learning rate; 2e-4 for SFT and 5e-6 for DPO when absent."""
     batch_size: Annotated[int, Field(ge=1, le=65536)] = 8
     """Rows per optimizer step."""
     micro_batch_size: Annotated[int, Field(ge=1, le=65536)] | None = None

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from whetstone_api.jobs import DatasetFile
+from whetstone_api.training_preference import PreferenceSpec
 from whetstone_api.vocabulary import Reason
 
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.formats import FormatError, Message, to_messages, to_tools
+from whetstone_trainer.preference_rows import Pair, to_pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,15 +22,17 @@ class Row:
 
     Args:
         number: Line in the file, from 1.
-        messages: The messages in order, as chat templates take them.
+        messages: The messages in order, as chat templates take them; of a pair, prompt and chosen answer.
         tools: Functions that the row offers the model.
         task: Digest of the task that the row came from, where the row says so.
+        pair: The pair that the row is, in preference training.
     """
 
     number: int
     messages: list[Message]
     tools: list[dict[str, Any]] | None = None
     task: str | None
+    pair: Pair | None = None
 
 
 def file_digest(dataset: DatasetFile) -> str:
@@ -42,8 +46,12 @@ def file_digest(dataset: DatasetFile) -> str:
         return "sha256:" + hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def read_rows(dataset: DatasetFile) -> Iterator[Row]:
+def read_rows(dataset: DatasetFile, preference: PreferenceSpec | None = None) -> Iterator[Row]:
     """Yield the conversations of a dataset, one line at a time. Blank lines are passed over.
+
+    Args:
+        dataset: The file.
+        preference: How pairs are compared; None where the rows are conversations.
 
     Raises:
         UserError: `DATASET_NOT_FOUND`, `DATASET_EMPTY` or `DATASET_INVALID`.
@@ -54,7 +62,7 @@ def read_rows(dataset: DatasetFile) -> Iterator[Row]:
         for number, line in enumerate(stream, start=1):
             if line.strip():
                 empty = False
-                yield _row(dataset, number, line)
+                yield _row(dataset, number, line=line, preference=preference)
     if empty:
         raise UserError(
             Reason.DATASET_EMPTY,
@@ -80,7 +88,7 @@ def _existing(dataset: DatasetFile) -> Path:
     return path
 
 
-def _row(dataset: DatasetFile, number: int, line: bytes) -> Row:
+def _row(dataset: DatasetFile, number: int, *, line: bytes, preference: PreferenceSpec | None) -> Row:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -90,8 +98,9 @@ def _row(dataset: DatasetFile, number: int, line: bytes) -> Row:
     if not isinstance(value, dict):
         raise invalid_row(dataset, number, 'is not a JSON object; write {"messages": [...]}')
     try:
-        messages, tools = to_messages(value), to_tools(value)
+        pair = to_pair(value, preference.granularity) if preference else None
+        messages, tools = [*pair.prompt, *pair.chosen] if pair else to_messages(value), to_tools(value)
     except FormatError as error:
         raise invalid_row(dataset, number, str(error)) from error
     task = value.get("task")
-    return Row(number=number, messages=messages, tools=tools, task=task if isinstance(task, str) else None)
+    return Row(number=number, messages=messages, tools=tools, task=task if isinstance(task, str) else None, pair=pair)

@@ -25,9 +25,9 @@ class Figures:
     def add(self, rendered: Rendered) -> None:
         """Count a row."""
         self.rows += 1
-        self.tokens += len(rendered.input_ids)
+        self.tokens += rendered.tokens
         self.loss_tokens += rendered.loss_tokens
-        self._lengths.append(len(rendered.input_ids))
+        self._lengths.append(rendered.longest)
 
     @property
     def longest(self) -> int:

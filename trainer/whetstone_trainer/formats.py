@@ -39,6 +39,8 @@ def to_messages(value: Mapping[str, Any]) -> list[Message]:
     Raises:
         FormatError: With the place inside the row, and the fix.
     """
+    if "chosen" in value:
+        raise FormatError("is a pair of `chosen` and `rejected`; set spec.method to DPO, or remove the row")
     found = [form for form in FORMS if form in value]
     if len(found) != 1:
         raise FormatError(
@@ -54,6 +56,27 @@ def to_messages(value: Mapping[str, Any]) -> list[Message]:
         messages = [_message(item, where=f"{found[0]}[{index}]") for index, item in enumerate(raw)]
     _check_order(messages)
     return messages
+
+
+def to_turns(value: Mapping[str, Any], name: str, *, role: str) -> list[Message]:
+    """Return the messages of one part of a row: text, one message, or a list of messages.
+
+    Args:
+        value: The row.
+        name: Key of the part, which the row has.
+        role: Who says it when it is text.
+
+    Raises:
+        FormatError: With the place inside the row, and the fix.
+    """
+    part = value[name]
+    if isinstance(part, str):
+        return [_message({"role": role, "content": part}, where=name)]
+    if isinstance(part, dict):
+        return [_message(part, where=name)]
+    if not isinstance(part, list) or not part:
+        raise FormatError(f"`{name}` must be text, or a list of messages that is not empty")
+    return [_message(item, where=f"{name}[{index}]") for index, item in enumerate(part)]
 
 
 def to_tools(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
@@ -92,16 +115,7 @@ def _as_text(message: Message) -> list[dict[str, Any]]:
 def _from_prompt(value: Mapping[str, Any]) -> list[Message]:
     if "completion" not in value:
         raise FormatError("has `prompt` without `completion`; add the answer to learn")
-    messages: list[Message] = []
-    for name, role in (("prompt", "user"), ("completion", "assistant")):
-        part = value[name]
-        if isinstance(part, str):
-            messages.append(_message({"role": role, "content": part}, where=name))
-        elif isinstance(part, list) and part:
-            messages += [_message(item, where=f"{name}[{index}]") for index, item in enumerate(part)]
-        else:
-            raise FormatError(f"`{name}` must be text, or a list of messages that is not empty")
-    return messages
+    return [*to_turns(value, "prompt", role="user"), *to_turns(value, "completion", role="assistant")]
 
 
 def _message(item: Any, *, where: str) -> Message:

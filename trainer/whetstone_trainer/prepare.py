@@ -17,6 +17,7 @@ from whetstone_trainer.dataset import Row, invalid_row, read_rows
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.figures import Figures
 from whetstone_trainer.formats import to_api
+from whetstone_trainer.preference_rows import RenderedPair, preference_of, render_pair
 from whetstone_trainer.prepared import (
     EVALUATION_FILE,
     PREPARED_FOLDER,
@@ -29,7 +30,7 @@ from whetstone_trainer.prepared import (
 )
 from whetstone_trainer.recipe import Recipe
 from whetstone_trainer.render import Rendered, Renderer, TemplateError
-from whetstone_trainer.rows_file import row_writer
+from whetstone_trainer.rows_file import COLUMNS, PAIR_COLUMNS, row_writer
 from whetstone_trainer.snapshots import seal, verified_recipe
 from whetstone_trainer.split import plan_split
 
@@ -131,7 +132,8 @@ class _Seen:
 
 
 def _key(rendered: Rendered) -> bytes:
-    return blake2b(repr((rendered.input_ids, rendered.spans)).encode(), digest_size=16).digest()
+    sides = (rendered, rendered.rejected) if isinstance(rendered, RenderedPair) else (rendered,)
+    return blake2b(repr([(side.input_ids, side.spans) for side in sides]).encode(), digest_size=16).digest()
 
 
 class _Preparation:
@@ -151,10 +153,13 @@ class _Preparation:
         """Write the files of rows and return the datasets with the rows that are trained on."""
         split = plan_split(self._config, self._recipe.settings.seed)
         identities: list[DatasetIdentity] = []
-        with row_writer(folder / ROWS_FILE) as learned, row_writer(folder / EVALUATION_FILE) as held_out:
+        preference = preference_of(self._config)
+        columns = PAIR_COLUMNS if preference else COLUMNS
+        files = (folder / ROWS_FILE, folder / EVALUATION_FILE)
+        with row_writer(files[0], columns) as learned, row_writer(files[1], columns) as held_out:
             for dataset, digest in zip(self._config.datasets, self._recipe.dataset_digests, strict=True):
                 before = self.learned.rows
-                for row in read_rows(dataset):
+                for row in read_rows(dataset, preference):
                     is_held_out = split.holds_out(dataset, row)
                     rendered = self._take(dataset, row, is_held_out=is_held_out)
                     if rendered is not None:
@@ -234,13 +239,16 @@ def _write(config: TrainingConfig, recipe: Recipe, folder: Path) -> PreparedRepo
 
 def _render(renderer: Renderer, dataset: DatasetFile, *, row: Row, config: TrainingConfig, limit: int) -> Rendered:
     try:
-        rendered = renderer.render(row.messages, tools=row.tools, target=config.loss.target)
+        if row.pair:
+            rendered: Rendered = render_pair(renderer, row.pair, tools=row.tools)
+        else:
+            rendered = renderer.render(row.messages, tools=row.tools, target=config.loss.target)
     except TemplateError as error:
         raise invalid_row(dataset, row.number, str(error)) from error
-    if len(rendered.input_ids) > limit:
+    if rendered.longest > limit:
         raise UserError(
             Reason.DATASET_TOO_LONG,
-            f"{dataset.field}, row {row.number}: has {len(rendered.input_ids)} tokens, the limit is {limit};"
+            f"{dataset.field}, row {row.number}: has {rendered.longest} tokens, the limit is {limit};"
             " shorten the row, or raise spec.hyperparameters.maxLength as far as the model's context allows",
         )
     if rendered.loss_tokens == 0:
@@ -249,6 +257,15 @@ def _render(renderer: Renderer, dataset: DatasetFile, *, row: Row, config: Train
 
 
 def _sample(renderer: Renderer, dataset: DatasetFile, *, row: Row, rendered: Rendered) -> Sample:
+    return Sample(
+        dataset=dataset.name,
+        row=row.number,
+        segments=_segments(renderer, rendered),
+        rejected=_segments(renderer, rendered.rejected) if isinstance(rendered, RenderedPair) else None,
+    )
+
+
+def _segments(renderer: Renderer, rendered: Rendered) -> list[Segment]:
     segments: list[Segment] = []
     position = 0
     for start, end in [*rendered.spans, (len(rendered.input_ids), len(rendered.input_ids))]:
@@ -257,4 +274,4 @@ def _sample(renderer: Renderer, dataset: DatasetFile, *, row: Row, rendered: Ren
                 text = renderer.decode(rendered.input_ids[first:last])
                 segments.append(Segment(text=text, learned=learned))
         position = end
-    return Sample(dataset=dataset.name, row=row.number, segments=segments)
+    return segments

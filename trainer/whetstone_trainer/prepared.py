@@ -29,6 +29,8 @@ class Sample(WireModel):
     dataset: str
     row: int
     segments: list[Segment]
+    rejected: list[Segment] | None = None
+    """Of a pair: the rejected side, where `segments` is the chosen one."""
 
 
 class PreparedReport(WireModel):

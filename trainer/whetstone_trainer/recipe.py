@@ -10,6 +10,7 @@ from typing import Any
 from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.training_evaluation import EvaluationSpec
+from whetstone_api.training_settings import Method
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.fingerprint import model_fingerprint
@@ -17,10 +18,15 @@ from whetstone_artifacts.fingerprint import model_fingerprint
 from whetstone_trainer.dataset import file_digest
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.init_adapter import read_init_adapter
+from whetstone_trainer.preference_rows import PAIRS, preference_of
 
 TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json")
 MASK = "assistant-turns/2"
 """How rows are rendered, masked and left out (`render.py`, `prepare.py`); another way is another recipe."""
+
+
+LEARNING_RATES = {Method.SFT: "2e-4", Method.DPO: "5e-6"}
+"""Peak learning rate of an adapter where the spec gives none: what TRL's documentation advises."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +89,7 @@ def read_recipe(config: TrainingConfig) -> Recipe:
     digests = [file_digest(dataset) for dataset in config.datasets]
     settings = effective_settings(config, context_of(folder))
     content: dict[str, Any] = {
-        "method": "SFT",
+        "method": config.method,
         "mask": MASK,
         "baseFingerprint": fingerprint,
         "chatTemplate": _template_digest(folder),
@@ -116,6 +122,13 @@ def read_recipe(config: TrainingConfig) -> Recipe:
     if config.world.ranks > 1:
         # The rows of a step are summed up in another order, and dropout falls otherwise.
         content["distributed"] = {"ranks": config.world.ranks, "strategy": str(config.world.strategy)}
+    if preference := preference_of(config):
+        content["preference"] = {
+            "pairs": PAIRS,
+            "granularity": preference.granularity,
+            "losses": {loss.type: _plain(Decimal(loss.weight)) for loss in preference.losses},
+            "beta": _plain(Decimal(preference.beta)),
+        }
     return Recipe(
         content=content,
         digest=canonical_digest(content),
@@ -178,7 +191,8 @@ def effective_settings(config: TrainingConfig, context: int | None) -> Settings:
             f"the config.json of {config.base_model_source} does not name its context (max_position_embeddings);"
             " set spec.hyperparameters.maxLength",
         )
-    if Decimal(asked.learning_rate) == 0:
+    learning_rate = Decimal(asked.learning_rate or LEARNING_RATES[config.method])
+    if learning_rate == 0:
         raise UserError(Reason.INVALID_SPEC, "spec.hyperparameters.learningRate is 0: nothing would be learned")
     return Settings(
         epochs=None if asked.max_steps else (asked.epochs or 1),
@@ -186,7 +200,7 @@ def effective_settings(config: TrainingConfig, context: int | None) -> Settings:
         batch_size=asked.batch_size,
         micro_batch_size=micro,
         max_length=max_length,
-        learning_rate=Decimal(asked.learning_rate),
+        learning_rate=learning_rate,
         warmup_ratio=_share(asked.warmup_ratio, "spec.hyperparameters.warmupRatio"),
         dropout=_share(config.lora.dropout, "spec.lora.dropout"),
         seed=asked.seed,

@@ -48,6 +48,16 @@ class Rendered:
         return labels
 
     @property
+    def tokens(self) -> int:
+        """Tokens in all."""
+        return len(self.input_ids)
+
+    @property
+    def longest(self) -> int:
+        """Tokens that the model reads at once."""
+        return len(self.input_ids)
+
+    @property
     def loss_tokens(self) -> int:
         """Tokens that carry loss."""
         return sum(end - start for start, end in self.spans)
@@ -66,7 +76,12 @@ class Renderer:
         self._special = added | set(tokenizer.all_special_ids)
 
     def render(
-        self, messages: Sequence[Message], *, tools: Tools = None, target: LossTarget = LossTarget.ASSISTANT
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Tools = None,
+        target: LossTarget = LossTarget.ASSISTANT,
+        since: int = 0,
     ) -> Rendered:
         """Render a conversation and find what is to be learned in it.
 
@@ -74,13 +89,14 @@ class Renderer:
             messages: The conversation; the first message is not the assistant's.
             tools: Functions that it offers the model.
             target: Which of the assistant's turns carry loss.
+            since: Index of the first message that may carry loss.
 
         Raises:
             TemplateError: With the fix.
         """
         whole = self._text(messages, tools, generation_prompt=False)
         ids = self._tokens(whole)
-        turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+        turns = [index for index in range(since, len(messages)) if messages[index]["role"] == "assistant"]
         learned = turns[-1:] if target is LossTarget.LAST_TURN else turns
         spans: list[tuple[int, int]] = []
         for index in learned:

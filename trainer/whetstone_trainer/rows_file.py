@@ -1,12 +1,18 @@
-"""The files of masked rows: Arrow IPC streams with the columns `input_ids` and `labels` (lists of int32)."""
+"""The files of masked rows: Arrow IPC streams with the columns `input_ids` and `labels` (lists of int32).
 
-from collections.abc import Iterator
+Pairs have `rejected_ids` and `rejected_labels` beside them.
+"""
+
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from whetstone_trainer.render import Rendered
 
+COLUMNS = ("input_ids", "labels")
+PAIR_COLUMNS = (*COLUMNS, "rejected_ids", "rejected_labels")
+"""The first two are the chosen side, so that the probe reads pairs as any rows."""
 CHUNK_ROWS = 512
 """Rows held in memory before they are written."""
 
@@ -31,22 +37,23 @@ class RowWriter:
 
         if not self._pending:
             return
-        columns = [[row.input_ids for row in self._pending], [row.labels for row in self._pending]]
+        columns = [[getattr(row, name) for row in self._pending] for name in self._schema.names]
         arrays = [pa.array(column, type=field.type) for column, field in zip(columns, self._schema, strict=True)]
         self._stream.write_batch(pa.record_batch(arrays, schema=self._schema))
         self._pending = []
 
 
 @contextmanager
-def row_writer(path: Path) -> Iterator[RowWriter]:
+def row_writer(path: Path, columns: Sequence[str] = COLUMNS) -> Iterator[RowWriter]:
     """Make a file of rows.
 
     Args:
         path: Where; what is there is replaced.
+        columns: Names of the columns, each an attribute of the rows.
     """
     import pyarrow as pa
 
-    schema = pa.schema([("input_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32()))])
+    schema = pa.schema([(name, pa.list_(pa.int32())) for name in columns])
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
         writer = RowWriter(stream, schema)
         yield writer

@@ -2,7 +2,8 @@
 
 Every task gets a number from its name and the seed, and the tasks with the lowest numbers are held out until they have
 the share of rows that is asked. So no task is on both sides, the same data and seed give the same split, and a row
-more changes the side of few others. A row that names no task is a task of its own. Holds 8 bytes a row.
+more changes the side of few others. A row that names no task is a task of its own, and pairs with one prompt are
+one. Holds 8 bytes a row.
 """
 
 from array import array
@@ -16,6 +17,7 @@ from whetstone_api.vocabulary import Reason
 from whetstone_trainer.dataset import Row, read_rows
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.figures import nearest_ranks
+from whetstone_trainer.preference_rows import preference_of
 
 
 class Split:
@@ -41,7 +43,7 @@ class Split:
 
 def task_number(row: Row, seed: int) -> int:
     """Return the number of a row's task, spread evenly from 0 to 2^64 - 1."""
-    task = f"task {row.task}" if row.task else f"row {row.messages!r}"
+    task = f"task {row.task}" if row.task else f"row {(row.pair.prompt if row.pair else row.messages)!r}"
     return int.from_bytes(blake2b(f"{seed} {task}".encode(), digest_size=8).digest())
 
 
@@ -58,7 +60,7 @@ def plan_split(config: TrainingConfig, seed: int) -> Split:
     asked = config.evaluation
     if asked is None or asked.share is None:
         return Split(seed, dataset=asked.dataset if asked else None)
-    rows = (row for dataset in config.datasets for row in read_rows(dataset))
+    rows = (row for dataset in config.datasets for row in read_rows(dataset, preference_of(config)))
     return Split(seed, threshold=_threshold(rows, Decimal(asked.share), seed))
 
 

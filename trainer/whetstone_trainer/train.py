@@ -1,4 +1,4 @@
-"""Train: a LoRA adapter by TRL's SFTTrainer on prepared rows, resumed exactly from the newest checkpoint."""
+"""Train: a LoRA adapter by one of TRL's trainers on prepared rows, resumed exactly from the newest checkpoint."""
 
 import math
 from collections.abc import Mapping
@@ -18,13 +18,14 @@ from whetstone_trainer.callbacks import ProgressCallback, StopCallback
 from whetstone_trainer.checkpoint import CheckpointCallback, Checkpoints, seconds_of, step_of
 from whetstone_trainer.cpus import available_cpus
 from whetstone_trainer.distributed import Ranks
+from whetstone_trainer.dpo import drop_reference, reward_metrics
 from whetstone_trainer.errors import StoppedError
 from whetstone_trainer.init_adapter import load_init_adapter
+from whetstone_trainer.methods import trainer_of
 from whetstone_trainer.prepare import load_tokenizer
 from whetstone_trainer.prepared import PREPARED_FOLDER, ROWS_FILE, PreparedReport
 from whetstone_trainer.progress import Progress
 from whetstone_trainer.recipe import Recipe
-from whetstone_trainer.sft import sft_trainer
 from whetstone_trainer.stopping import StopSignal
 
 FINAL_STEPS = 10
@@ -84,7 +85,7 @@ def train_adapter(
     tokens_per_step = prepared.dataset.tokens / prepared.dataset.rows * settings.batch_size
     on_progress = ProgressCallback(progress, tokens_per_step=tokens_per_step)
     on_save = CheckpointCallback(checkpoints, seconds_before=seconds_before)
-    trainer = sft_trainer(
+    trainer = trainer_of(config)(
         model=model,
         arguments=common_arguments(config, settings, output=checkpoints.incoming, parameters=parameters),
         train_dataset=rows,
@@ -96,6 +97,7 @@ def train_adapter(
     if resume is not None and step_of(resume) >= total:
         # Transformers trains on past the end when it resumes there; only the weights are needed.
         set_peft_model_state_dict(trainer.model, load_peft_weights(str(resume), device="cpu"))
+        drop_reference(trainer.model)
         return Trained(model=trainer.model, rows=rows, metrics=_metrics_of(resume, total * tokens_per_step))
     with stop.deferred():
         trainer.train(resume_from_checkpoint=str(resume) if resume else None)
@@ -105,11 +107,12 @@ def train_adapter(
     metrics = final_metrics(
         trainer.state.log_history, train_seconds=on_save.train_seconds, tokens=total * tokens_per_step
     )
+    drop_reference(trainer.model)
     return Trained(model=trainer.model, rows=rows, metrics=metrics)
 
 
 def final_metrics(history: list[Mapping[str, Any]], *, train_seconds: float, tokens: float) -> dict[str, str]:
-    """Return the final figures as decimals: trainLoss, trainSeconds, tokensPerSecond.
+    """Return the final figures as decimals: trainLoss, trainSeconds, tokensPerSecond, and those of the method.
 
     Args:
         history: Log of all steps.
@@ -121,6 +124,7 @@ def final_metrics(history: list[Mapping[str, Any]], *, train_seconds: float, tok
         "trainLoss": f"{sum(losses) / len(losses):.4f}",
         "trainSeconds": f"{train_seconds:.1f}",
         "tokensPerSecond": f"{tokens / max(train_seconds, 0.001):.1f}",
+        **reward_metrics(history, steps=FINAL_STEPS),
     }
 
 

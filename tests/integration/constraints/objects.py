@@ -157,14 +157,21 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
     return _object("ModelServer", "server", spec, status)
 
 
-def training_job(*, referring: bool) -> Object:
-    """Return a training job that names places, or one that names other objects."""
+def training_job(*, referring: bool, pairs: bool = False) -> Object:
+    """Return a training job that names places, or one that names other objects.
+
+    Args:
+        referring: The latter.
+        pairs: It learns from preference pairs.
+    """
+    preference = {"granularity": "Step", "losses": [{"type": "Sigmoid", "weight": "1"}], "beta": "0.1"}
     spec = {
         "baseModel": {"modelServerRef": {"name": "server"}} if referring else {"source": {"uri": "pvc://models/base"}},
         "initAdapter": (
             {"trainingJobRef": {"name": "first"}} if referring else {"source": {"uri": "pvc://adapters/first"}}
         ),
-        "method": "SFT",
+        "method": "DPO" if pairs else "SFT",
+        **({"preference": preference} if pairs else {}),
         "datasets": [
             {"name": "d", "configMapRef": {"name": "data", "key": "train.jsonl"}}
             if referring
@@ -172,7 +179,7 @@ def training_job(*, referring: bool) -> Object:
             *([{"name": "held-out", "source": {"uri": "pvc://data/test.jsonl"}}] if referring else []),
         ],
         "evaluation": {"dataset": "held-out"} if referring else {"share": "0.1"},
-        "loss": {"target": "LastTurn"},
+        "loss": {"target": "Assistant" if pairs else "LastTurn"},
         "lora": {"rank": 16, "alpha": 32, "dropout": "0", "targetModules": ["q_proj"], "rsLora": True},
         "hyperparameters": {
             "learningRate": "2e-4",
@@ -301,7 +308,11 @@ VARIANTS: dict[str, tuple[Object, ...]] = {
         model_server(promoted=False, far=True),
         model_server(promoted=True, far=True),
     ),
-    "LoRATrainingJob": (training_job(referring=False), training_job(referring=True)),
+    "LoRATrainingJob": (
+        training_job(referring=False),
+        training_job(referring=True),
+        training_job(referring=False, pairs=True),
+    ),
     "BenchmarkRun": (benchmark_run(improving=False), benchmark_run(improving=True)),
 }
 

@@ -369,6 +369,34 @@ RULES: tuple[RuleRow, ...] = (
         reject=({"spec.initAdapter": {}}, {"spec.initAdapter.trainingJobRef": {"name": "t"}}),
     ),
     RuleRow(
+        node="LoRATrainingJob.spec",
+        message="preference needs method DPO",
+        accept=({"spec.method": "SFT", "spec.preference": MISSING}, {"spec.preference": MISSING}),
+        reject=({"spec.method": "SFT"},),
+        variant=2,
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec",
+        message="loss.target must be Assistant with method DPO",
+        accept=({"spec.loss": MISSING}, {"spec.loss": {}}),
+        reject=({"spec.loss.target": "LastTurn"},),
+        variant=2,
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec.preference",
+        message="preference.beta must be above 0",
+        accept=({"spec.preference.beta": "1e-3"}, {"spec.preference": {}}),
+        reject=({"spec.preference.beta": "0"}, {"spec.preference.beta": "0.0"}),
+        variant=2,
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec.preference.losses[]",
+        message="the weight of a loss must be above 0",
+        accept=({"spec.preference.losses.0": {"type": "Ipo"}}, {"spec.preference.losses.0.weight": "0.1"}),
+        reject=({"spec.preference.losses.0.weight": "0"},),
+        variant=2,
+    ),
+    RuleRow(
         node="LoRATrainingJob.spec.output",
         message="output.merged.uri must name a folder inside the claim",
         accept=({"spec.output.merged": {"uri": "pvc://c/m"}},),
@@ -427,7 +455,9 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "datasets": [{"name": "e", "source": SOURCE}],
         "initAdapter": {"source": {"uri": "pvc://adapters/other"}},
         "evaluation": {"share": "0.2"},
+        "method": "DPO",
         "loss": {"target": "Assistant"},
+        "preference": {"beta": "0.2"},
         "lora": {"rank": 8},
         "hyperparameters": {"epochs": 2},
         "distributed": {"nodes": 3},
@@ -454,8 +484,7 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "activeDeadlineSeconds": 601,
     },
 }
-"""A change of each field that must not change. `method` has one value only, so no change of it can be tried."""
-UNTRIABLE = {("LoRATrainingJob", "method")}
+"""A change of each field that must not change."""
 
 MUTABLE: Mapping[str, Mapping[str, Any]] = {
     "ModelServer": {"replicas": 2, "adapters": [], "aliases": [], "model": {"source": SOURCE, "servedName": "base"}},

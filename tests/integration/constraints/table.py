@@ -17,8 +17,13 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
     f"{BR}.status.comparison.verdict": ("Better", "Worse", "Inconclusive", "NotComparable"),
     f"{LT}.spec.distributed.strategy": ("Auto", "DDP"),
     f"{LT}.spec.loss.target": ("Assistant", "LastTurn"),
-    f"{LT}.spec.method": ("SFT",),
     f"{LT}.spec.output.push[].what": ("Adapter", "Merged"),
+    f"{LT}.spec.method": ("SFT", "DPO"),
+    f"{LT}.spec.preference.granularity": ("Step", "Trajectory"),
+    f"{LT}.spec.preference.losses[].type": (
+        *("Sigmoid", "SigmoidNorm", "Hinge", "Ipo", "ApoZero", "ApoDown"),
+        *("BcoPair", "NcaPair", "SppoHard", "Sft"),
+    ),
     f"{MS}.spec.aliases[].promotion.gates[].metric": ("Mean", "StrictMean", "Coverage"),
     f"{MS}.spec.engine.dtype": ("Auto", "Float32", "BFloat16", "Float16"),
     f"{MS}.spec.engine.quantization": (
@@ -77,6 +82,7 @@ ITEMS: Mapping[str, tuple[int, int]] = {
     f"{LT}.spec.datasets": (1, 16),
     f"{LT}.spec.lora.targetModules": (1, 64),
     f"{LT}.spec.output.push": (1, 4),
+    f"{LT}.spec.preference.losses": (1, 4),
     f"{LT}.status.conditions": (0, 32),
     f"{LT}.status.pushes": (0, 4),
     f"{MS}.spec.adapterStores": (0, 16),
@@ -325,6 +331,7 @@ DECIMAL = Format(
     accept=("0", "0.5", "2e-4", "1E+3", "1" * 24),
     reject=("", "-1", "+1", ".5", "1.", "one", "1,5", "0x1", "inf", "nan"),
 )
+POSITIVE = Format(0, 24, accept=("0.5", "2e-4", "1E+3", "1" * 24), reject=DECIMAL.reject)
 SAMPLED = Format(0, 24, accept=("0.5", "2e-1", "1." + "0" * 22), reject=DECIMAL.reject)
 SIGNED_DECIMAL = Format(
     0, 24, accept=("0", "-0.5", "2e-4", "-1e-9", "1" * 24), reject=("", "--1", "+1", ".5", "one", "nan")
@@ -382,6 +389,8 @@ FORMATS: Mapping[str, Format] = {
     f"{LT}.spec.hyperparameters.warmupRatio": DECIMAL,
     f"{LT}.spec.lora.dropout": DECIMAL,
     f"{LT}.spec.output.adapter.uri": URI,
+    f"{LT}.spec.preference.beta": POSITIVE,
+    f"{LT}.spec.preference.losses[].weight": POSITIVE,
     f"{LT}.spec.output.merged.uri": URI,
     f"{LT}.spec.output.push[].name": VOLUME_NAME,
     f"{LT}.spec.output.push[].secretRef.name": SECRET_NAME,

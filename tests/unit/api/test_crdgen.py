@@ -16,7 +16,7 @@ from whetstone_api.crdgen import (
     main,
     structural,
 )
-from whetstone_api.schema import ApiModel, Rule, RunToEndSpec
+from whetstone_api.schema import ApiModel, Resource, Rule, RunToEndSpec
 
 CHECKOUT = Path(__file__).parents[3]
 
@@ -163,4 +163,21 @@ def test_names_columns_and_subresources(kind: Any) -> None:
 
 
 def test_numbers_in_exponent_form_are_quoted_for_yaml_1_2() -> None:
-    assert "learningRate: '2e-4'" in "".join(crd_yaml(kind) for kind in KINDS)
+    class Rate(Leaf):
+        """A rate."""
+
+        rate: Annotated[str, Field(max_length=8)] = "2e-4"
+        """The rate."""
+
+    class Rated(Resource):
+        """A kind."""
+
+        kind_name = "Rated"
+        plural = "rateds"
+        short_names = ()
+        spec: Rate
+        """What is asked."""
+        status: Leaf = Leaf()
+        """What is true."""
+
+    assert "default: '2e-4'" in crd_yaml(Rated)

@@ -87,11 +87,11 @@ def test_examples_are_valid(path: Path) -> None:
 def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad, broken = (tmp_path / name for name in ("good.yaml", "bad.yaml", "broken.yaml"))
     good.write_text(yaml.safe_dump(JOB))
-    bad.write_text(yaml.safe_dump(job(method="DPO")))
+    bad.write_text(yaml.safe_dump(job(method="GRPO")))
     broken.write_text("{")
     assert main(["validate", str(good)]) == 0
     assert main(["validate", str(good), str(bad)]) == EXIT_INVALID
-    assert f"{bad}: LoRATrainingJob/train: spec.method: Input should be 'SFT'" in capsys.readouterr().out
+    assert f"{bad}: LoRATrainingJob/train: spec.method: Input should be 'SFT' or 'DPO'" in capsys.readouterr().out
     assert main(["validate", str(broken)]) == EXIT_USAGE
     assert main(["validate", str(tmp_path / "absent.yaml")]) == EXIT_USAGE
 

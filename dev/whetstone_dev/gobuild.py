@@ -18,12 +18,16 @@ _SOURCES = CHECKOUT / "dev" / "go"
 
 @dataclass(frozen=True)
 class Program:
-    """A program to build: its name, version, expected duration in words, and how to prepare its module folder."""
+    """A program to build: its name, version, expected duration in words, and how to prepare its module folder.
+
+    `manifests` is the folder of the prepared one that is kept beside the program, if any.
+    """
 
     name: str
     version: str
     expected: str
     prepare: Callable[[Path], list[str]]
+    manifests: str | None = None
 
     @property
     def path(self) -> Path:
@@ -67,12 +71,17 @@ def _hyperkube(work: Path) -> list[str]:
     return [f"-X {stamp}.gitVersion=v{versions.KUBERNETES} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"]
 
 
-def _coredns(work: Path) -> list[str]:
-    module = _module_folder("github.com/coredns/coredns", versions.COREDNS, work=work)
-    text = (module / "go.mod").read_text().replace("module github.com/coredns/coredns", "module whetstone.dev/coredns")
-    requirement = f"require (\n\tgithub.com/coredns/coredns v{versions.COREDNS}\n"
-    (work / "go.mod").write_text(text.replace("require (\n", requirement, 1))
+def _require(name: str, version: str, *, work: Path) -> Path:
+    """Make a module that requires another one with all of its versions; return that one's folder."""
+    module = _module_folder(name, version, work=work)
+    text = (module / "go.mod").read_text().replace(f"module {name}", f"module whetstone.dev/{name.rpartition('/')[2]}")
+    (work / "go.mod").write_text(text.replace("require (\n", f"require (\n\t{name} v{version}\n", 1))
     (work / "go.sum").write_text((module / "go.sum").read_text())
+    return module
+
+
+def _coredns(work: Path) -> list[str]:
+    _require("github.com/coredns/coredns", versions.COREDNS, work=work)
     shutil.copy(_SOURCES / "coredns" / "main.go", work)
     return [""]
 
@@ -102,6 +111,14 @@ def _s3_gateway(work: Path) -> list[str]:
     return ["", "./cmd/versitygw"]
 
 
+def _kueue(work: Path) -> list[str]:
+    module = _require("sigs.k8s.io/kueue", versions.KUEUE, work=work)
+    for folder in ("crd/bases", "webhook"):
+        source = module / "config" / "components" / folder
+        shutil.copytree(source, work / "manifests" / folder, copy_function=shutil.copyfile)
+    return ["", "sigs.k8s.io/kueue/cmd/kueue"]
+
+
 def _helm(work: Path) -> list[str]:
     _copy_module("helm.sh/helm/v3", versions.HELM, work=work)
     return [f"-X helm.sh/helm/v3/internal/version.version=v{versions.HELM}", "./cmd/helm"]
@@ -114,6 +131,8 @@ LOCAL_PATH = Program("local-path-provisioner", versions.LOCAL_PATH, "1 minute", 
 NODE_HELPER = Program("nodehelper", versions.NODE_HELPER, "", _node_helper)
 S3_GATEWAY = Program("versitygw", versions.S3_GATEWAY, "1.5 minutes", _s3_gateway)
 """An S3 server over a folder, for tests of `s3://` sources; built when the first of them runs."""
+KUEUE = Program("kueue", versions.KUEUE, "6 to 12 minutes on 2 cores", _kueue, manifests="manifests")
+"""The queueing system, for tests of `queueName`; built when the first of them runs."""
 PROGRAMS = (HYPERKUBE, COREDNS, LOCAL_PATH, NODE_HELPER, HELM)
 
 
@@ -136,6 +155,10 @@ def build(program: Program) -> Path:
         command = ["go", "build", "-trimpath", "-ldflags", f"-s -w {flags}", "-o", str(built), *(packages or ["."])]
         run(command, cwd=work, env=_environment(), log=cache_folder() / "log" / f"{program.name}.log")
     program.path.parent.mkdir(parents=True, exist_ok=True)
+    if program.manifests is not None:
+        kept = program.path.parent / program.manifests
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(work / program.manifests, kept, copy_function=shutil.copyfile)
     built.replace(program.path)
     shutil.rmtree(work, ignore_errors=True)
     return program.path

@@ -8,6 +8,7 @@ from whetstone_api.schema import (
     ApiModel,
     LocalRef,
     PrinterColumn,
+    QueueName,
     Resource,
     Resources,
     Rule,
@@ -106,6 +107,8 @@ class LoRATrainingJobSpec(RunToEndSpec):
     """Resources of the containers; only the training asks for devices (`nvidia.com/gpu`) among them."""
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     """Trainer image; the operator's default when absent."""
+    queue_name: QueueName | None = None
+    """Kueue's LocalQueue in which each Job waits for quota; the Jobs start at once when absent."""
     suspend: bool = False
     """Holds the Jobs back; a running one is stopped after its next checkpoint."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=31536000)] | None = None

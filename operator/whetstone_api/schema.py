@@ -65,6 +65,11 @@ SecretName = Annotated[
     Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"),
 ]
 """Name of a Secret: a DNS subdomain."""
+QueueName = Annotated[
+    str,
+    Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"),
+]
+"""Name of a queue: a DNS subdomain that fits a label."""
 VolumeName = Annotated[str, Field(min_length=1, max_length=40, pattern=DNS_LABEL)]
 DecimalString = Annotated[str, Field(max_length=24, pattern=r"^[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$")]
 """A non-negative decimal as text: the API conventions allow no floats in a spec."""

@@ -55,6 +55,8 @@ SERVICE_ACCOUNT = Kind(api_version="v1", name="ServiceAccount", plural="servicea
 DEPLOYMENT = Kind(api_version="apps/v1", name="Deployment", plural="deployments")
 DISRUPTION_BUDGET = Kind(api_version="policy/v1", name="PodDisruptionBudget", plural="poddisruptionbudgets")
 JOB = Kind(api_version="batch/v1", name="Job", plural="jobs")
+WORKLOAD = Kind(api_version="kueue.x-k8s.io/v1beta2", name="Workload", plural="workloads")
+"""Kueue's side of a queued Job; the kind exists only where Kueue is installed."""
 EVENT = Kind(api_version="events.k8s.io/v1", name="Event", plural="events")
 TOKEN_REVIEW = Kind(api_version="authentication.k8s.io/v1", name="TokenReview", plural="tokenreviews", namespaced=False)
 
@@ -71,6 +73,7 @@ _KINDS = {
         DEPLOYMENT,
         DISRUPTION_BUDGET,
         JOB,
+        WORKLOAD,
         EVENT,
     )
 }

@@ -78,6 +78,9 @@ class Kube(Protocol):
     async def create(self, obj: Object) -> Object:
         """Create an object; return the existing one when there is one of that name."""
 
+    async def merge(self, obj: Object, change: Object) -> bool:
+        """Merge a change into an object as it was read; False when it is gone, or another one by now."""
+
     async def judge(self, obj: Object) -> None:
         """Let the API server judge an object as if it were created, admission included; nothing is stored."""
 
@@ -198,6 +201,19 @@ class KubeAio:
                 if existing is not None:
                     return existing
             raise
+
+    async def merge(self, obj: Object, change: Object) -> bool:
+        metadata = {**change.get("metadata", {}), "resourceVersion": obj["metadata"]["resourceVersion"]}
+        path = kind_of(obj).path(namespace=obj["metadata"]["namespace"], name=obj["metadata"]["name"])
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        body, content_type = {**change, "metadata": metadata}, "application/merge-patch+json"
+        try:
+            await self._json("PATCH", path, query=query, body=body, content_type=content_type)
+        except KubeError as error:
+            if error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
+                return False
+            raise
+        return True
 
     async def judge(self, obj: Object) -> None:
         query = {"dryRun": "All", "fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}

@@ -49,6 +49,10 @@ app.kubernetes.io/component: operator
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]
+# Where Kueue is installed: what a queued Job waits for, and spec.suspend of its owner.
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [list, patch]
 - apiGroups: [""]
   resources: [services, configmaps]
   verbs: [get, list, watch, create, patch, delete]

@@ -142,6 +142,11 @@ def _wrong_input(pods: Sequence[Mapping[str, Any]]) -> Ending | None:
     return None
 
 
+def is_finished(job: Mapping[str, Any]) -> bool:
+    """Return whether a Job has ended, well or not."""
+    return any(job_condition(job, kind) is not None for kind in ("Complete", "Failed"))
+
+
 def _failure(job: Mapping[str, Any], condition: Mapping[str, Any], ending: Ending | None) -> Failed:
     if ending is not None and ending.report is not None and ending.report.outcome is Outcome.FAILED:
         return Failed(known_reason(ending.report.reason), ending.report.message)

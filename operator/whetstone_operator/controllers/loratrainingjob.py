@@ -10,7 +10,7 @@ from whetstone_api.reports import TerminationReport
 from whetstone_api.source import Source
 from whetstone_api.training_data import DatasetReport
 from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingProgress
-from whetstone_api.vocabulary import Reason
+from whetstone_api.vocabulary import ConditionType, Reason
 
 from whetstone_operator.controllers.init_adapter import resolve_init_adapter
 from whetstone_operator.controllers.job_outcome import attempts
@@ -212,6 +212,8 @@ class Attempt:
         if job is None:
             job = await work.context.kube.create(training_job(self._plan(work), stage))
             self._jobs[stage] = job
+            # What is said of a queue is said of the stage before.
+            work.conditions.remove(ConditionType.QUOTA_RESERVED)
         try:
             return await finished_report(work, job, reason=reason)
         except Stalled:

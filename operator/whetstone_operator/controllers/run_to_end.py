@@ -1,6 +1,5 @@
 """What the kinds that end with a result share: retry, rest after the end, suspension, and following a Job."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -10,7 +9,8 @@ from whetstone_api.reports import TerminationReport
 from whetstone_api.schema import ApiModel
 from whetstone_api.vocabulary import Annotation, ConditionType, Reason
 
-from whetstone_operator.controllers.job_outcome import Failed, Lost, Succeeded, job_condition, judge
+from whetstone_operator.controllers.job_outcome import Failed, Lost, Succeeded, is_finished, judge
+from whetstone_operator.controllers.queueing import CHANGED_SECONDS, follow_in_queue, queue_of, require_admission
 from whetstone_operator.kinds import JOB, POD
 from whetstone_operator.resources.distributed import JOB_NAME_LABEL
 from whetstone_operator.resources.metadata import selector_labels
@@ -59,6 +59,7 @@ async def rest[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> None:
 def conclude[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], *, reason: Reason, message: str) -> None:
     """End an object with its result."""
     work.status["finishedAt"] = to_micro_time(work.now)
+    work.conditions.remove(ConditionType.QUOTA_RESERVED)
     work.context.board.forget(work.key)
     work.finish(reason, message)
 
@@ -66,6 +67,7 @@ def conclude[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], *, reason: Reaso
 def fail[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], failure: Failed) -> Stalled:
     """End an object without a result; the caller raises what this returns."""
     work.status["finishedAt"] = to_micro_time(work.now)
+    work.conditions.remove(ConditionType.QUOTA_RESERVED)
     work.context.board.forget(work.key)
     return Stalled(failure.reason, failure.message)
 
@@ -90,8 +92,8 @@ async def follow_suspension[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], j
     """
     wanted = work.resource.spec.suspend
     for job in jobs:
-        if bool(job["spec"].get("suspend")) != wanted and not _finished(job):
-            await _change(work, job, {"suspend": wanted})
+        if not is_finished(job):
+            await follow_in_queue(work, job) if queue_of(job) else await _hold(work, job)
     if wanted:
         raise Paused(Reason.SUSPENDED, "spec.suspend is true; set it to false to go on")
 
@@ -128,6 +130,7 @@ async def finished_report[R: (LoRATrainingJob, BenchmarkRun)](
         )
     if outcome.problem is not None:
         raise Waiting(Reason.POD_FAILED, outcome.problem, LOOK_AGAIN_SECONDS)
+    await require_admission(work, job)
     ready = int(job.get("status", {}).get("ready") or 0) > 0
     raise Waiting(reason, f"Job {name} is at work", None if ready else LOOK_AGAIN_SECONDS)
 
@@ -166,15 +169,23 @@ async def _limit_life[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> None
     if seconds is None:
         return
     for job in await work.context.kube.list(JOB, work.namespace, selector_labels(work.resource)):
-        if _finished(job) and job["spec"].get("ttlSecondsAfterFinished") != seconds:
-            await _change(work, job, {"ttlSecondsAfterFinished": seconds})
+        if is_finished(job) and job["spec"].get("ttlSecondsAfterFinished") != seconds:
+            await _change(work, job, {"spec": {"ttlSecondsAfterFinished": seconds}})
 
 
-async def _change[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], job: dict[str, Any], spec: dict[str, Any]) -> None:
-    """Change fields of an existing Job; the uid keeps the request from creating one."""
-    metadata = {key: job["metadata"][key] for key in ("name", "namespace", "uid")}
-    await work.context.kube.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+async def _hold[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], job: dict[str, Any]) -> None:
+    """Suspend a Job, or let one go that was suspended here; what somebody else suspends is theirs."""
+    wanted, suspended = work.resource.spec.suspend, bool(job["spec"].get("suspend"))
+    held = Annotation.HELD in (job["metadata"].get("annotations") or {})
+    if wanted and not suspended:
+        await _change(work, job, {"metadata": {"annotations": {Annotation.HELD: "true"}}, "spec": {"suspend": True}})
+    elif held and not wanted:
+        await _change(work, job, {"metadata": {"annotations": {Annotation.HELD: None}}, "spec": {"suspend": False}})
 
 
-def _finished(job: Mapping[str, Any]) -> bool:
-    return any(job_condition(job, kind) is not None for kind in ("Complete", "Failed"))
+async def _change[R: (LoRATrainingJob, BenchmarkRun)](
+    work: Work[R], job: dict[str, Any], change: dict[str, Any]
+) -> None:
+    """Change an existing Job; one that has changed meanwhile is looked at again."""
+    if not await work.context.kube.merge({"apiVersion": "batch/v1", "kind": "Job", **job}, change):
+        work.look_again(CHANGED_SECONDS)

@@ -110,7 +110,6 @@ def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
             service_account=RUNNER_ACCOUNT,
             backoff_limit=BACKOFF_LIMIT,
             deadline_seconds=spec.active_deadline_seconds,
-            suspend=spec.suspend,
             environment=(runner_environment(spec.target.model_server_ref.name),),
         )
     )

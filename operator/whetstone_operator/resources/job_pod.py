@@ -14,7 +14,7 @@ from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import EXIT_USER_ERROR, STOP_SECONDS
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
-from whetstone_api.vocabulary import CONFIG_PATH, CONFIGMAPS_ROOT, TERMINATION_PATH
+from whetstone_api.vocabulary import CONFIG_PATH, CONFIGMAPS_ROOT, TERMINATION_PATH, Label
 
 from whetstone_operator.resources.metadata import child_labels, child_metadata
 from whetstone_operator.resources.pods import (
@@ -59,7 +59,7 @@ class JobPlan:
         resources: Requests and limits.
         service_account: Account whose token the container may use; None: the default account and no token.
         deadline_seconds: Seconds that the Job may take in all.
-        suspend: Whether the Job starts held back.
+        queue: Queue that starts the Job; None: it starts at once.
         environment: Further variables of the container, as in a pod's spec.
     """
 
@@ -79,7 +79,7 @@ class JobPlan:
     resources: Resources | None = None
     service_account: str | None = None
     deadline_seconds: int | None = None
-    suspend: bool = False
+    queue: str | None = None
     environment: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -134,7 +134,7 @@ def build_job(plan: JobPlan) -> dict[str, Any]:
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
             ]
         },
-        "suspend": plan.suspend,
+        "suspend": plan.queue is not None,
         "template": {"metadata": {"labels": labels}, "spec": _pod_spec(plan)},
     }
     if plan.deadline_seconds is not None:
@@ -143,10 +143,18 @@ def build_job(plan: JobPlan) -> dict[str, Any]:
         plan.owner,
         name=plan.name,
         component=plan.component,
-        labels=dict(plan.labels),
+        labels={**plan.labels, **_queue_labels(plan)},
         annotations=dict(plan.annotations),
     )
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _queue_labels(plan: JobPlan) -> dict[str, str]:
+    """Return the labels by which Kueue knows a Job; on its pods it would take them for jobs of their own."""
+    if plan.queue is None:
+        return {}
+    priority = plan.owner.metadata.labels.get(Label.QUEUE_PRIORITY)
+    return {str(Label.QUEUE): plan.queue, **({str(Label.QUEUE_PRIORITY): priority} if priority else {})}
 
 
 def _pod_spec(plan: JobPlan) -> dict[str, Any]:

@@ -160,7 +160,7 @@ def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
             environment=() if stage == TRAIN else (NO_GPU,),
             backoff_limit=BACKOFF_LIMITS[stage],
             deadline_seconds=job.spec.active_deadline_seconds,
-            suspend=job.spec.suspend,
+            queue=job.spec.queue_name,
         )
     )
     return across_nodes(manifest, nodes=world_of(job).nodes) if stage == TRAIN else manifest

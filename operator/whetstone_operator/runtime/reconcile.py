@@ -35,7 +35,12 @@ _SUMMARY = frozenset(
         ConditionType.SUSPENDED,
     }
 )
-_UNDER_WAY = frozenset({Reason.LOADING, Reason.NOT_PUBLISHED, Reason.REFERENCE_NOT_FOUND, Reason.PROGRESSING})
+_UNDER_WAY = frozenset(
+    {
+        *(Reason.LOADING, Reason.NOT_PUBLISHED, Reason.REFERENCE_NOT_FOUND, Reason.PROGRESSING),
+        *(Reason.QUEUED, Reason.PREEMPTED, Reason.SUSPENDED),
+    }
+)
 """Reasons of a False finding that time alone mends."""
 
 

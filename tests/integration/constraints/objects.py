@@ -204,6 +204,7 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
         },
         "resources": RESOURCES,
         "image": "trainer:1",
+        "queueName": "team",
         "suspend": False,
         "activeDeadlineSeconds": 600,
         "ttlSecondsAfterFinished": 600,

@@ -466,6 +466,7 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "output": {"adapter": SOURCE},
         "resources": MISSING,
         "image": MISSING,
+        "queueName": "other",
         "activeDeadlineSeconds": MISSING,
     },
     "BenchmarkRun": {

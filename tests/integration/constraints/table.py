@@ -262,6 +262,9 @@ URI = Format(
 SECRET_NAME = Format(
     1, 253, accept=("a", "a-1.b", "0", "a" * 253), reject=("A", "-a", "a-", "a..b", ".a", "a_b", "a/b", "a b")
 )
+QUEUE_NAME = Format(
+    1, 63, accept=("a", "a-1.b", "0", "a" * 63), reject=("A", "-a", "a-", "a..b", ".a", "a_b", "a/b", "a b")
+)
 SECRET_KEY = Format(1, 253, accept=("a", "A.b_c-d", "..x", "a" * 253), reject=("a/b", "a b", "a:b"))
 ANY_URI = Format(
     7,
@@ -385,6 +388,7 @@ FORMATS: Mapping[str, Format] = {
     f"{LT}.spec.evaluation.share": OPEN_SHARE,
     f"{LT}.spec.initAdapter.source.uri": URI,
     f"{LT}.spec.initAdapter.trainingJobRef.name": OBJECT_NAME,
+    f"{LT}.spec.queueName": QUEUE_NAME,
     f"{LT}.spec.hyperparameters.learningRate": DECIMAL,
     f"{LT}.spec.hyperparameters.warmupRatio": DECIMAL,
     f"{LT}.spec.lora.dropout": DECIMAL,

@@ -1,0 +1,204 @@
+"""The real operator beside a real Kueue: jobs are admitted, preempted, resumed, suspended, and nobody fights."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from integration.api import Api
+from integration.conftest import CRDS, is_established
+from integration.operator_process import USER, OperatorProcess, account_kubeconfig, install_rights, operators_entries
+from integration.world import ADAPTER, DATASET, World
+from support.kueue import Kueue
+from support.waiting import eventually
+from whetstone_dev.controlplane import ControlPlane
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+KIND = "LoRATrainingJob"
+ONE_CPU = {"requests": {"cpu": 1, "memory": "1Gi"}}
+QUOTA = [{"name": "cpu", "nominalQuota": 1}, {"name": "memory", "nominalQuota": "2Gi"}]
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of its own: Kueue's webhooks judge every Job of a cluster."""
+    plane = ControlPlane(tmp_path_factory.mktemp("queues"), audited=[USER])
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.processes.stop("kueue", grace=5)
+        plane.stop()
+
+
+@pytest.fixture(scope="module")
+def api(plane: ControlPlane) -> Iterator[Api]:
+    client = Api(plane.server, plane.pki.folder)
+    collection = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    for path in sorted(CRDS.glob("*.yaml")):
+        definition = yaml.safe_load(path.read_text())
+        client.raw("POST", collection, definition)
+        name = definition["metadata"]["name"]
+        eventually(lambda name=name: is_established(client.raw("GET", f"{collection}/{name}")), what=f"{name} served")
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def kueue(plane: ControlPlane, api: Api, tmp_path_factory: pytest.TempPathFactory) -> Kueue:
+    kueue = Kueue(plane, api, tmp_path_factory.mktemp("kueue"))
+    kueue.start()
+    kueue.create("ResourceFlavor", "any", {})
+    kueue.create("WorkloadPriorityClass", "urgent", {"value": 1000})
+    return kueue
+
+
+@pytest.fixture
+def world(api: Api, kueue: Kueue) -> World:
+    """A namespace with a queue `team` that has one cpu."""
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    api.raw("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    flavors = [{"name": "any", "resources": QUOTA}]
+    queue = {
+        "namespaceSelector": {},
+        "resourceGroups": [{"coveredResources": ["cpu", "memory"], "flavors": flavors}],
+        "preemption": {"withinClusterQueue": "LowerPriority"},
+    }
+    kueue.create("ClusterQueue", name, queue)
+    kueue.create("LocalQueue", "team", {"clusterQueue": name}, namespace=name)
+    return World(api, name)
+
+
+@pytest.fixture(scope="module")
+def account(plane: ControlPlane, api: Api, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    install_rights(plane, api)
+    return account_kubeconfig(plane, api, tmp_path_factory.mktemp("operator"))
+
+
+@pytest.fixture
+def operator(account: Path, world: World, tmp_path: Path) -> Iterator[OperatorProcess]:
+    log = tmp_path / "operator.log"
+    process = OperatorProcess(kubeconfig=account, namespace=world.namespace, log=log)
+    process.start()
+    yield process
+    process.stop()
+    assert "Traceback" not in log.read_text(), log.read_text()[-6000:]
+
+
+@pytest.fixture
+def writes(plane: ControlPlane, world: World) -> Callable[[str], list[str]]:
+    """The verbs with which the operator has changed objects of a kind in the test's namespace."""
+
+    def of(plural: str) -> list[str]:
+        return [
+            entry["verb"]
+            for entry in operators_entries(plane)
+            if entry["verb"] not in ("get", "list", "watch") and f"/{world.namespace}/{plural}" in entry["requestURI"]
+        ]
+
+    return of
+
+
+def running(world: World, job: dict[str, Any]) -> bool:
+    """Whether Kueue lets a Job run and it has a pod."""
+    return not world.get("Job", job["metadata"]["name"])["spec"].get("suspend") and bool(world.pods(job))
+
+
+def urgent_job(world: World) -> dict[str, Any]:
+    """Somebody else's Job of a higher priority that needs all of the queue."""
+    container = {"name": "c", "image": "registry.test/other:1", "resources": ONE_CPU}
+    labels = {"kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/priority-class": "urgent"}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    metadata = {"name": "urgent", "labels": labels}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"suspend": True, "template": template},
+    }
+    return world.api.create(job, namespace=world.namespace)
+
+
+def test_job_is_admitted_preempted_resumed_and_completes(
+    world: World, operator: OperatorProcess, writes: Callable[[str], list[str]]
+) -> None:
+    world.claims()
+    world.train(queueName="team", resources=ONE_CPU)
+    prepare = world.wait_job("train", "prepare")
+    eventually(lambda: running(world, prepare), what="Prepare is admitted")
+    world.wait_reason(KIND, "train", "Admitted", condition="QuotaReserved")
+    world.end_well(prepare, dataset=DATASET)
+    train = world.wait_job("train", "train")
+    eventually(lambda: running(world, train), what="Train is admitted")
+    first = world.pods(train)[0]["metadata"]["uid"]
+    other = urgent_job(world)
+    eventually(lambda: running(world, other), what="the urgent Job is admitted")
+    told = world.wait_reason(KIND, "train", "Preempted", condition="QuotaReserved")
+    assert told["status"] == "False"
+    assert "goes on from its last checkpoint" in told["message"]
+    assert world.wait_reason(KIND, "train", "Preempted")["status"] == "False"
+    assert world.condition(KIND, "train", "Failed") is None
+    eventually(lambda: not world.pods(train), what="the preempted pod is gone")
+    world.end_well(other)
+    eventually(lambda: running(world, train), what="Train is admitted again")
+    assert world.pods(train)[0]["metadata"]["uid"] != first
+    world.wait_reason(KIND, "train", "Admitted", condition="QuotaReserved")
+    world.end_well(train, adapter=ADAPTER)
+    world.wait_reason(KIND, "train", "Succeeded", condition="Complete")
+    assert world.condition(KIND, "train", "QuotaReserved") is None
+    assert writes("jobs") == ["create", "create"]
+    assert writes("workloads") == []
+
+
+def test_suspended_job_gives_its_quota_back_and_takes_it_again(
+    world: World, operator: OperatorProcess, kueue: Kueue, writes: Callable[[str], list[str]]
+) -> None:
+    world.claims()
+    world.train(queueName="team", resources=ONE_CPU)
+    job = world.wait_job("train", "prepare")
+    eventually(lambda: running(world, job), what="Prepare is admitted")
+    world.train("second", queueName="team", resources=ONE_CPU, output={"adapter": {"uri": "pvc://adapters/b"}})
+    waiting = world.wait_reason(KIND, "second", "Queued", condition="QuotaReserved")
+    assert "insufficient unused quota for cpu" in waiting["message"]
+    world.api.merge(KIND, "train", {"spec": {"suspend": True}}, namespace=world.namespace)
+    world.wait_reason(KIND, "train", "Suspended", condition="QuotaReserved")
+    world.wait_reason(KIND, "train", "Suspended", condition="Suspended")
+    second = world.wait_job("second", "prepare")
+    eventually(lambda: running(world, second), what="the other job has the quota")
+    assert not running(world, job)
+    world.api.merge(KIND, "train", {"spec": {"suspend": False}}, namespace=world.namespace)
+    eventually(lambda: kueue.workload(job)["spec"]["active"], what="the Workload is active again")
+    world.wait_reason(KIND, "train", "Queued", condition="QuotaReserved")
+    world.api.delete(KIND, "second", namespace=world.namespace)
+    eventually(lambda: running(world, job), what="Prepare is admitted again")
+    assert writes("jobs") == ["create", "create"]
+    assert writes("workloads") == ["patch", "patch"]
+
+
+def test_workload_that_an_administrator_stops_stays_stopped(
+    world: World, operator: OperatorProcess, kueue: Kueue, writes: Callable[[str], list[str]]
+) -> None:
+    world.claims()
+    world.train(queueName="team", resources=ONE_CPU)
+    job = world.wait_job("train", "prepare")
+    eventually(lambda: running(world, job), what="Prepare is admitted")
+    path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{world.namespace}/workloads/"
+    stopped = kueue.workload(job)
+    stopped["spec"]["active"] = False
+    world.api.raw("PUT", path + stopped["metadata"]["name"], stopped)
+    told = world.wait_reason(KIND, "train", "Deactivated", condition="QuotaReserved")
+    assert f"set spec.active of Workload {stopped['metadata']['name']} to true" in told["message"]
+    assert writes("workloads") == []
+
+
+def test_queue_that_does_not_exist_is_named(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.train(queueName="nowhere", resources=ONE_CPU)
+    told = world.wait_reason(KIND, "train", "Queued", condition="QuotaReserved")
+    eventually(
+        lambda: "LocalQueue nowhere doesn't exist" in str(world.condition(KIND, "train", "QuotaReserved")),
+        what=f"Kueue's answer, not only {told}",
+        seconds=60,
+    )

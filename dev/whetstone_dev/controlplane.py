@@ -210,8 +210,11 @@ class ControlPlane:
             f"--proxy-client-cert-file={pki / 'front-proxy.crt'}",
             f"--proxy-client-key-file={pki / 'front-proxy.key'}",
         ]
+        # The node's containerd has image volumes; without a node the API server is as most are: it drops them.
         if site.namespace is None:
             arguments.append("--endpoint-reconciler-type=none")
+        else:
+            arguments.append("--feature-gates=ImageVolume=true")
         if self._audited:
             policy = {
                 "apiVersion": "audit.k8s.io/v1",

@@ -124,6 +124,15 @@ def _helm(work: Path) -> list[str]:
     return [f"-X helm.sh/helm/v3/internal/version.version=v{versions.HELM}", "./cmd/helm"]
 
 
+def _containerd_part(name: str) -> Callable[[Path], list[str]]:
+    def prepare(work: Path) -> list[str]:
+        _copy_module("github.com/containerd/containerd/v2", versions.CONTAINERD, work=work)
+        stamp = f"-X github.com/containerd/containerd/v2/version.Version={versions.CONTAINERD}"
+        return [stamp, "-tags=no_btrfs,no_zfs,no_devmapper", f"./cmd/{name}"]
+
+    return prepare
+
+
 HYPERKUBE = Program("hyperkube", versions.KUBERNETES, "5 to 8 minutes on 2 cores", _hyperkube)
 COREDNS = Program("coredns", versions.COREDNS, "1.5 minutes", _coredns)
 HELM = Program("helm", versions.HELM, "1.5 minutes", _helm)
@@ -133,7 +142,12 @@ S3_GATEWAY = Program("versitygw", versions.S3_GATEWAY, "1.5 minutes", _s3_gatewa
 """An S3 server over a folder, for tests of `s3://` sources; built when the first of them runs."""
 KUEUE = Program("kueue", versions.KUEUE, "6 to 12 minutes on 2 cores", _kueue, manifests="manifests")
 """The queueing system, for tests of `queueName`; built when the first of them runs."""
-PROGRAMS = (HYPERKUBE, COREDNS, LOCAL_PATH, NODE_HELPER, HELM)
+CONTAINERD, CONTAINERD_SHIM, CTR = (
+    Program(name, versions.CONTAINERD, "1 minute", _containerd_part(name))
+    for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+)
+"""Debian's containerd knows no image volumes; the shim starts a pod's containers, and `ctr` imports images."""
+PROGRAMS = (HYPERKUBE, CONTAINERD, CONTAINERD_SHIM, CTR, COREDNS, LOCAL_PATH, NODE_HELPER, HELM)
 
 
 def build(program: Program) -> Path:

@@ -116,7 +116,7 @@ def build_and_push(only: Sequence[str] = (), *, registry: Registry | None = None
     known = {image.name: image for image in IMAGES}
     if unknown := sorted(set(only) - set(known)):
         raise DevError(f"unknown image {', '.join(unknown)}; known: {', '.join(known)}")
-    target = registry or _local_registry()
+    target = registry or local_registry()
     references = references_of(known.values(), registry=target)
     wanted = [image for image in IMAGES if not only or image.name in only]
     missing = [image for image in wanted if not pushed(target, references[image.name])]
@@ -163,7 +163,12 @@ def _inputs_digest(image: Image) -> str:
     return digest.hexdigest()
 
 
-def _local_registry() -> Registry:
+def local_registry() -> Registry:
+    """Return the running local registry.
+
+    Raises:
+        DevError: it does not run.
+    """
     cluster = Cluster()
     if not cluster.running()["docker-registry"]:
         raise DevError("the local registry does not run; start it with `make cluster`")

@@ -16,7 +16,7 @@ from pathlib import Path
 from whetstone_dev import cgroups, image_store, mounts, network, versions
 from whetstone_dev.commands import run, succeeds
 from whetstone_dev.controlplane import ControlPlane
-from whetstone_dev.gobuild import NODE_HELPER, build
+from whetstone_dev.gobuild import CONTAINERD, CONTAINERD_SHIM, CTR, NODE_HELPER, build
 from whetstone_dev.network import Ranges
 from whetstone_dev.pki import Pki
 from whetstone_dev.processes import Processes, end
@@ -138,7 +138,7 @@ class Node:
         self._processes.start(self.process(name), command, namespace=self.namespace, config=[config])
 
     def _ctr(self, *arguments: str | Path) -> list[str | Path]:
-        return ["ctr", "-a", self.socket, "-n", "k8s.io", *arguments]
+        return [CTR.path, "-a", self.socket, "-n", "k8s.io", *arguments]
 
     def _kubelet_command(self) -> list[str | Path]:
         kubelet = self._pki.kubeconfig(
@@ -164,7 +164,7 @@ class Node:
     def _start_containerd(self) -> None:
         fresh = not self._processes.alive(self.process("containerd"))
         config = self.folder / "containerd.toml"
-        self._spawn("containerd", ["containerd", "--config", config], config=config)
+        self._spawn("containerd", [CONTAINERD.path, "--config", config], config=config)
         self.plane.wait_for(self._answers, processes=[self.process("containerd")], timeout=60)
         if fresh and not self._processes.alive(self.process("kubelet")):
             self._purge_containers()
@@ -176,7 +176,7 @@ class Node:
     def _answers(self) -> bool:
         """Whether containerd is alive and answers: a broken one may be alive behind a socket that is gone."""
         alive = self._processes.alive(self.process("containerd"))
-        return alive and succeeds(["ctr", "--connect-timeout", "5s", "-a", str(self.socket), "version"])
+        return alive and succeeds([str(CTR.path), "--connect-timeout", "5s", "-a", str(self.socket), "version"])
 
     def _purge_containers(self) -> None:
         """Forget the containers of an earlier life; the image store remembers them, the new cluster does not."""
@@ -191,29 +191,31 @@ class Node:
             hosts.write_text(f'[host."http://{registry}"]\n  capabilities = ["pull", "resolve"]\n')
         self.image_store.mkdir(parents=True, exist_ok=True)
         self.socket.parent.mkdir(parents=True, exist_ok=True)
-        cri = '[plugins."io.containerd.grpc.v1.cri"'
+        images, runtime = ("io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime")
         # Layers are kept unpacked only, since the registry has them packed: a third of the image store.
         # A sandbox may not lower its out-of-memory score without CAP_SYS_RESOURCE, which some machines lack.
-        (self.folder / "containerd.toml").write_text(f"""version = 2
+        (self.folder / "containerd.toml").write_text(f"""version = 3
 root = "{self.image_store}"
 state = "{self.folder / "run" / "containerd"}"
 [grpc]
   address = "{self.socket}"
-{cri}]
-  sandbox_image = "{HELPER_IMAGE}"
+[plugins."{images}"]
+  discard_unpacked_layers = true
+[plugins."{images}".pinned_images]
+  sandbox = "{HELPER_IMAGE}"
+[plugins."{images}".registry]
+  config_path = "{self.folder / "registries"}"
+[plugins."{runtime}"]
   enable_selinux = false
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
-{cri}.cni]
-  bin_dir = "/usr/lib/cni"
+[plugins."{runtime}".cni]
+  bin_dirs = ["/usr/lib/cni"]
   conf_dir = "{self.folder / "cni"}"
-{cri}.registry]
-  config_path = "{self.folder / "registries"}"
-{cri}.containerd]
-  discard_unpacked_layers = true
-{cri}.containerd.runtimes.runc]
+[plugins."{runtime}".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
-{cri}.containerd.runtimes.runc.options]
+  runtime_path = "{CONTAINERD_SHIM.path}"
+[plugins."{runtime}".containerd.runtimes.runc.options]
   SystemdCgroup = false
 """)
 
@@ -262,6 +264,7 @@ state = "{self.folder / "run" / "containerd"}"
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{self.cgroup}",
             "failSwapOn": False,
+            "featureGates": {"ImageVolume": True},
             "authentication": {
                 "anonymous": {"enabled": False},
                 "webhook": {"enabled": True},

@@ -7,7 +7,6 @@ from whetstone_dev.commands import DevError, run
 from whetstone_dev.progress import stage
 
 NODE = {
-    "containerd": "containerd",
     "runc": "runc",
     "docker-registry": "docker-registry",
     "iptables": "iptables",
@@ -27,7 +26,7 @@ IMAGES = {"buildah": "buildah", "debootstrap": "debootstrap", "runc": "runc", "z
 def install(wanted: dict[str, str]) -> None:
     """Install the packages of the programs that are missing.
 
-    Installing `containerd` could remove Docker's `containerd.io`, so a program that is there is always kept.
+    A program that is there is always kept.
 
     Raises:
         DevError: the machine has no apt-get, or it failed.

@@ -1,6 +1,7 @@
 """The pinned versions of everything that the development tooling builds or installs."""
 
 KUBERNETES = "1.34.4"
+CONTAINERD = "2.2.9"
 COREDNS = "1.14.7"
 HELM = "3.22.0"
 LOCAL_PATH = "0.0.30"

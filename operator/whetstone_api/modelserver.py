@@ -32,6 +32,19 @@ class ModelCache(ApiModel):
     """Persistent volume claim that holds them; servers and pods may share it."""
 
 
+class ImageVolume(ApiModel):
+    """An image of the container runtime, mounted as it is."""
+
+    sub_path: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$")] | None = None
+    """Folder of the model in the image; its root when absent."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="!has(self.subPath) || !self.subPath.matches('(^|/)[.][.]?(/|$)')",
+            message="subPath must not contain . or .. as a path segment; write the plain path inside the image",
+        ),
+    )
+
+
 class ModelSpec(ApiModel):
     """The base model."""
 
@@ -43,6 +56,8 @@ class ModelSpec(ApiModel):
     """The name that clients use for the base model."""
     cache: ModelCache | None = None
     """Keeps what was fetched; without it, every new pod fetches the model again."""
+    image_volume: ImageVolume | None = None
+    """Mounts the `oci://` image as a volume, which the node pulls and shares like any image, instead of fetching it."""
     default_sampling: DefaultSampling | None = None
     """Sampling of requests that do not say it themselves."""
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -64,6 +79,20 @@ class ModelSpec(ApiModel):
         Rule(
             rule="!has(self.cache) || (has(self.source) && !self.source.uri.startsWith('pvc://'))",
             message="cache has no use with pvc:// and trainingJobRef, which are read where they lie; leave it out",
+        ),
+        Rule(
+            rule="!has(self.imageVolume) || (has(self.source) && self.source.uri.startsWith('oci://'))",
+            message="imageVolume needs a source.uri of oci://registry/repo@sha256:…",
+        ),
+        Rule(
+            rule=(
+                "!has(self.imageVolume) || !(has(self.cache) || (has(self.source) &&"
+                " (has(self.source.digest) || has(self.source.secretRef))))"
+            ),
+            message=(
+                "with imageVolume the node pulls and keeps the image: leave out cache, source.digest (the uri pins it)"
+                " and source.secretRef (the pod's imagePullSecrets serve)"
+            ),
         ),
     )
 

@@ -184,6 +184,8 @@ class Reason(StrEnum):
     """`replicas` is 0."""
     FETCHING_MODEL = "FetchingModel"
     """A pod fetches the base model from its source."""
+    IMAGE_VOLUMES_UNSUPPORTED = "ImageVolumesUnsupported"
+    """The cluster drops volumes that are images."""
     ENGINE_STARTING = "EngineStarting"
     """The engine is loading the model."""
     ENGINE_FAILED = "EngineFailed"

@@ -81,8 +81,8 @@ class Kube(Protocol):
     async def merge(self, obj: Object, change: Object) -> bool:
         """Merge a change into an object as it was read; False when it is gone, or another one by now."""
 
-    async def judge(self, obj: Object) -> None:
-        """Let the API server judge an object as if it were created, admission included; nothing is stored."""
+    async def judge(self, obj: Object) -> Object:
+        """Return an object as the API server would store it, after admission; nothing is stored."""
 
     async def delete(self, kind: Kind, namespace: str, name: str) -> None:
         """Delete an object and, in the background, what it owns; an absent one is fine."""
@@ -215,9 +215,11 @@ class KubeAio:
             raise
         return True
 
-    async def judge(self, obj: Object) -> None:
+    async def judge(self, obj: Object) -> Object:
         query = {"dryRun": "All", "fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
-        await self._json("POST", kind_of(obj).path(namespace=obj["metadata"]["namespace"]), query=query, body=obj)
+        return await self._json(
+            "POST", kind_of(obj).path(namespace=obj["metadata"]["namespace"]), query=query, body=obj
+        )
 
     async def delete(self, kind: Kind, namespace: str, name: str) -> None:
         try:

@@ -179,6 +179,17 @@ def test_secret_and_cache_of_the_model_are_waited_for(world: World, operator: Op
     assert fetch_container(engine_pod(world))["args"][-1] == "--secret=/etc/whetstone/secrets/keys"
 
 
+def test_cluster_without_image_volumes_is_told_before_any_pod(world: World, operator: OperatorProcess) -> None:
+    uri = f"oci://registry.example.com/models/base@{DIGEST}"
+    world.serve(model={**model(uri), "imageVolume": {}})
+    told = world.wait_reason(KIND, "server", "ImageVolumesUnsupported")
+    assert told["message"].startswith("spec.model.imageVolume: this cluster drops volumes that are images")
+    assert not world.engine_pods()
+    changes = {"spec": {"model": {"imageVolume": None}}}
+    world.api.merge(KIND, "server", changes, namespace=world.namespace)
+    assert f"--uri={uri}" in fetch_container(engine_pod(world))["args"]
+
+
 def test_training_on_a_fetched_model_is_refused_with_the_fix(world: World, operator: OperatorProcess) -> None:
     world.claims()
     world.serve(model=model(AT_COMMIT))

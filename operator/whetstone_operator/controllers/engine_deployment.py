@@ -10,6 +10,7 @@ from whetstone_operator.controllers.chat_template import read_chat_template
 from whetstone_operator.kinds import DEPLOYMENT
 from whetstone_operator.kube import KubeError, Object
 from whetstone_operator.resources import modelserver as build
+from whetstone_operator.resources import source_volumes
 from whetstone_operator.resources.overlay import OverlayError
 from whetstone_operator.resources.pod_template import FIELD, overlay_digest
 from whetstone_operator.runtime.outcome import Interrupt, Stalled, Waiting
@@ -20,6 +21,10 @@ FORBIDDEN_POLL_SECONDS = 10.0
 _POD_NAME = re.compile(r' "[^"]*-engine-[^"]*"')
 _NO_VERDICT = ("exceeded quota", 'cannot create resource "pods"')
 """In refusals that say nothing of a pod: it would take the place of another, or we may not ask."""
+_NO_IMAGE_VOLUMES = (
+    "spec.model.imageVolume: this cluster drops volumes that are images (feature gate ImageVolume of API server and"
+    " kubelet, Kubernetes 1.33 or newer with containerd 2.1 or CRI-O); leave it out, and the model is fetched"
+)
 
 
 async def apply_deployment(
@@ -44,7 +49,8 @@ async def apply_deployment(
     overlay, engine = server.spec.pod_template, server.spec.engine
     stored: Object | None = None
     problem: Interrupt | None = None
-    if overlay is not None or engine.chat_template is not None:
+    with_image = server.spec.model.image_volume is not None
+    if overlay is not None or engine.chat_template is not None or with_image:
         stored = await kube.get(DEPLOYMENT, work.namespace, build.deployment_name(server))
     try:
         chat_template = await read_chat_template(work)
@@ -57,7 +63,8 @@ async def apply_deployment(
         wanted = build.build_deployment(server, work.context.settings, chat_template=chat_template, form=form)
     except OverlayError as error:
         return _kept(stored, Stalled(Reason.INVALID_SPEC, str(error)))
-    if overlay is not None and _annotation(stored, Annotation.POD_TEMPLATE) != overlay_digest(overlay):
+    overlaid = overlay is not None and _annotation(stored, Annotation.POD_TEMPLATE) != overlay_digest(overlay)
+    if overlaid or (with_image and not source_volumes.has_model_image(stored)):
         refusal = await _judge(work, wanted)
         if refusal is not None:
             return _kept(stored, refusal)
@@ -95,7 +102,7 @@ def _annotation(deployment: Object | None, name: Annotation) -> str | None:
 
 
 async def _judge(work: Work[ModelServer], deployment: Object) -> Interrupt | None:
-    """Return why the API server would refuse a Deployment's pods.
+    """Return why the API server would refuse a Deployment's pods, or make others of them.
 
     Only a pod shows all of it: a misspelt field, what admission forbids, a class that does not exist. With a refused
     Deployment, or pods that it cannot make, a rollout would already have taken pods away.
@@ -105,7 +112,7 @@ async def _judge(work: Work[ModelServer], deployment: Object) -> Interrupt | Non
     metadata = {**template["metadata"], "name": f"{name}-dry-run", "namespace": work.namespace}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
     try:
-        await work.context.kube.judge(pod)
+        judged = await work.context.kube.judge(pod)
     except KubeError as error:
         message = f"{FIELD}: the API server refuses such a pod: {error.message}"
         if error.refused:
@@ -114,4 +121,7 @@ async def _judge(work: Work[ModelServer], deployment: Object) -> Interrupt | Non
             raise
         if not any(words in error.message for words in _NO_VERDICT):
             return Waiting(Reason.APPLY_REFUSED, message, FORBIDDEN_POLL_SECONDS)
+        return None
+    if source_volumes.lost_model_image(template["spec"], judged["spec"]):
+        return Stalled(Reason.IMAGE_VOLUMES_UNSUPPORTED, _NO_IMAGE_VOLUMES)
     return None

@@ -1,6 +1,7 @@
 """Volumes of a server's pod for places outside the cluster. Pure."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from whetstone_operator.settings import Settings
 FETCH_CONTAINER = "fetch-model"
 """Name of the init container that fetches the base model."""
 MODEL_DIGEST_VARIABLE = "WHETSTONE_MODEL_DIGEST"
+IMAGE_VOLUME = "model-image"
 _MODELS = "models"
 _TMP = "/tmp"  # noqa: S108 - an emptyDir of the pod
 
@@ -54,6 +56,9 @@ def model_path(server: ModelServer) -> str:
     source = server.spec.model.place
     if source.in_claim is not None:
         return source.in_claim.mount_path
+    image = server.spec.model.image_volume
+    if image is not None:
+        return f"{MODELS_ROOT}/{image.sub_path}" if image.sub_path else MODELS_ROOT
     return str(model_folder(Path(MODELS_ROOT), source.uri, source.digest))
 
 
@@ -70,6 +75,9 @@ def model_volumes(server: ModelServer) -> list[dict[str, Any]]:
     model = server.spec.model
     if model.place.in_claim is not None:
         return []
+    if model.image_volume is not None:
+        reference = model.place.uri.removeprefix("oci://")
+        return [{"name": IMAGE_VOLUME, "image": {"reference": reference, "pullPolicy": "IfNotPresent"}}]
     volumes = [] if model.cache else [empty_volume(_MODELS)]
     secret = model.place.secret_ref
     if secret is not None and secret.name not in _store_names(server):
@@ -77,19 +85,36 @@ def model_volumes(server: ModelServer) -> list[dict[str, Any]]:
     return volumes
 
 
+def has_model_image(workload: Mapping[str, Any] | None) -> bool:
+    """Return whether the pods of a stored workload have the model as an image; False where there is none yet."""
+    return workload is not None and _model_image(workload["spec"]["template"]["spec"]) is not None
+
+
+def lost_model_image(asked: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
+    """Return whether a pod lost its model's image on the way into the API server.
+
+    Args:
+        asked: The pod's spec as it was sent.
+        stored: The same as the API server would store it.
+    """
+    return _model_image(asked) is not None and _model_image(stored) is None
+
+
 def model_mount(server: ModelServer, *, read_only: bool) -> dict[str, Any]:
     """Return the mount of the base model's volume."""
     model = server.spec.model
     if model.place.in_claim is not None:
         return claim_mount(model.place.in_claim.claim, read_only=read_only)
+    if model.image_volume is not None:
+        return {"name": IMAGE_VOLUME, "mountPath": MODELS_ROOT, "readOnly": True}
     name = claim_volume_name(model.cache.claim_name) if model.cache else _MODELS
     return {"name": name, "mountPath": MODELS_ROOT, **({"readOnly": True} if read_only else {})}
 
 
 def fetch_containers(server: ModelServer, settings: Settings) -> list[dict[str, Any]]:
-    """Return the init container that fetches the base model; none where it lies in a claim."""
+    """Return the init container that fetches the base model; none where it lies in a claim or comes as an image."""
     source = server.spec.model.place
-    if source.in_claim is not None:
+    if source.in_claim is not None or server.spec.model.image_volume is not None:
         return []
     arguments = ["fetch-model", f"--uri={source.uri}", f"--root={MODELS_ROOT}"]
     mounts = [model_mount(server, read_only=False), {"name": "sidecar-tmp", "mountPath": _TMP}]
@@ -110,6 +135,11 @@ def fetch_containers(server: ModelServer, settings: Settings) -> list[dict[str, 
             "volumeMounts": mounts,
         }
     ]
+
+
+def _model_image(pod: Mapping[str, Any]) -> Any:
+    volumes = {volume["name"]: volume for volume in pod.get("volumes") or []}
+    return volumes.get(IMAGE_VOLUME, {}).get("image")
 
 
 def _volume_name(name: str) -> str:

@@ -28,6 +28,8 @@ FAR_MODEL = {
     "servedName": "base",
     "cache": {"claimName": "cache"},
 }
+IMAGE = "oci://registry.example.com/models/base@" + DIGEST
+IMAGE_MODEL = {"source": {"uri": IMAGE}, "servedName": "base", "imageVolume": {"subPath": "models/base"}}
 SAMPLING = {"temperature": "0.7", "topP": "0.9", "maxTokens": 64}
 INTERVAL = {"low": "-0.1", "high": "0.2", "confidence": "0.95"}
 
@@ -63,7 +65,7 @@ def model_server(*, promoted: bool, far: bool = False) -> Object:
     alias: Object = {"promotion": promotion} if promoted else {"targets": [{"adapter": "b", "weight": 1}]}
     spec = {
         "model": {"source": {"uri": "pvc://models/base"}, "servedName": "base", "defaultSampling": SAMPLING},
-        **({"model": FAR_MODEL} if far else {}),
+        **({"model": IMAGE_MODEL if promoted else FAR_MODEL} if far else {}),
         **({"model": {"trainingJobRef": {"name": "train"}, "servedName": "base"}} if promoted and not far else {}),
         "engine": {
             "image": "vllm:1",

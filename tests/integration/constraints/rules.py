@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from integration.constraints.objects import DIGEST, VARIANTS, Object, steps_of
+from integration.constraints.objects import DIGEST, IMAGE, VARIANTS, Object, steps_of
 from whetstone_api.engine import OWN_FLAGS
 
 MISSING = object()
@@ -285,6 +285,34 @@ RULES: tuple[RuleRow, ...] = (
                 "spec.model.trainingJobRef": {"name": "t"},
                 "spec.model.cache": {"claimName": "c"},
             },
+        ),
+    ),
+    RuleRow(
+        node="ModelServer.spec.model",
+        message="imageVolume needs a source.uri of oci://",
+        accept=({"spec.model.source.uri": IMAGE, "spec.model.imageVolume": {}},),
+        reject=(
+            {"spec.model.imageVolume": {}},
+            {"spec.model.source": MISSING, "spec.model.trainingJobRef": {"name": "t"}, "spec.model.imageVolume": {}},
+        ),
+    ),
+    RuleRow(
+        node="ModelServer.spec.model",
+        message="with imageVolume the node pulls and keeps the image",
+        accept=({"spec.model.source.uri": IMAGE, "spec.model.imageVolume": {"subPath": "models"}},),
+        reject=(
+            {"spec.model.source.uri": IMAGE, "spec.model.imageVolume": {}, "spec.model.cache": {"claimName": "c"}},
+            {"spec.model.source": {"uri": IMAGE, "digest": DIGEST}, "spec.model.imageVolume": {}},
+            {"spec.model.source": {"uri": IMAGE, "secretRef": {"name": "s"}}, "spec.model.imageVolume": {}},
+        ),
+    ),
+    RuleRow(
+        node="ModelServer.spec.model.imageVolume",
+        message="subPath must not contain . or ..",
+        accept=({"spec.model.source.uri": IMAGE, "spec.model.imageVolume": {"subPath": "a.b/c"}},),
+        reject=(
+            {"spec.model.source.uri": IMAGE, "spec.model.imageVolume": {"subPath": "a/../b"}},
+            {"spec.model.source.uri": IMAGE, "spec.model.imageVolume": {"subPath": "."}},
         ),
     ),
     RuleRow(

@@ -265,6 +265,7 @@ SECRET_NAME = Format(
 QUEUE_NAME = Format(
     1, 63, accept=("a", "a-1.b", "0", "a" * 63), reject=("A", "-a", "a-", "a..b", ".a", "a_b", "a/b", "a b")
 )
+SUB_PATH = Format(0, 253, accept=("models", "a.b/C_d-1", "a" * 253), reject=("", "/models", "models/", "a//b", "a b"))
 SECRET_KEY = Format(1, 253, accept=("a", "A.b_c-d", "..x", "a" * 253), reject=("a/b", "a b", "a:b"))
 ANY_URI = Format(
     7,
@@ -426,6 +427,7 @@ FORMATS: Mapping[str, Format] = {
     f"{MS}.spec.model.defaultSampling.temperature": SAMPLED,
     f"{MS}.spec.model.defaultSampling.topP": SAMPLED,
     f"{MS}.spec.model.servedName": SERVED_NAME,
+    f"{MS}.spec.model.imageVolume.subPath": SUB_PATH,
     f"{MS}.spec.model.source.digest": CONTENT_DIGEST,
     f"{MS}.spec.model.source.secretRef.name": SECRET_NAME,
     f"{MS}.spec.model.source.uri": MODEL_URI,

@@ -117,6 +117,19 @@ def test_cache_is_a_claim_that_outlives_pods() -> None:
     assert not any(one["name"] == "models" for one in pod["volumes"])
 
 
+def test_model_of_an_image_is_mounted_and_not_fetched() -> None:
+    uri = f"oci://registry.example.com/models/base@{digest('a')}"
+    model = {"source": {"uri": uri}, "imageVolume": {"subPath": "models/base"}, "servedName": "base"}
+    pod = pod_spec(model=model)
+    [volume] = [one for one in pod["volumes"] if "image" in one]
+    assert volume["image"] == {"reference": uri.removeprefix("oci://"), "pullPolicy": "IfNotPresent"}
+    assert container(pod, "engine")["args"][0] == "/mnt/models/models/base"
+    assert [mounts(pod, name)["/mnt/models"] for name in ("engine", "sidecar")] == [True, True]
+    assert [one["name"] for one in pod["initContainers"]] == ["guard"]
+    whole = pod_spec(model={**model, "imageVolume": {}})
+    assert container(whole, "engine")["args"][0] == "/mnt/models"
+
+
 def test_other_content_lies_in_another_folder() -> None:
     def folder(**source: str) -> str:
         return str(container(pod_spec(model={"source": source, "servedName": "b"}), "engine")["args"][0])

@@ -38,6 +38,8 @@ class LossSpec(ApiModel):
 
     target: LossTarget = LossTarget.ASSISTANT
     """Which of the assistant's turns."""
+    mask_suboptimal: bool = False
+    """Leaves out turns that the data marks as suboptimal; of a rejected answer, it lowers the marked ones alone."""
 
 
 class Lengths(ApiModel):

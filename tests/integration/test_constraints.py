@@ -305,7 +305,7 @@ def test_defaults_are_written_into_a_least_object(api: Api) -> None:
     }
     spec = api.create(least, namespace=NAMESPACE, dry_run=True)["spec"]
     assert spec["lora"] == {"rank": 16, "alpha": 32, "dropout": "0", "rsLora": False}
-    assert spec["loss"] == {"target": "Assistant"}
+    assert spec["loss"] == {"target": "Assistant", "maskSuboptimal": False}
     assert "learningRate" not in spec["hyperparameters"]
     assert spec["method"] == "SFT"
     pairs = {**least, "spec": {**least["spec"], "method": "DPO", "preference": {}}}  # type: ignore[dict-item]

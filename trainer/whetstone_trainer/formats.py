@@ -5,7 +5,7 @@
     {"prompt": "…", "completion": "…"}                                   TRL's, each also as a list of messages
 
 Tool calls come with and without the wrapper `{"type": "function", "function": {…}}`, their arguments as an object or
-as JSON text; templates get the wrapper and an object. Pure.
+as JSON text; templates get the wrapper and an object. A turn may be marked with `"suboptimal": true`. Pure.
 """
 
 import json
@@ -27,6 +27,8 @@ SPEAKERS = {
 }
 """Roles by the names that ShareGPT's files use."""
 FORMS = ("messages", "conversations", "prompt")
+MARK = "suboptimal"
+"""Key of a turn that is not to be learned from, where the job says so; OpenAI's files write `"weight": 0`."""
 
 
 class FormatError(Exception):
@@ -79,6 +81,11 @@ def to_turns(value: Mapping[str, Any], name: str, *, role: str) -> list[Message]
     return [_message(item, where=f"{name}[{index}]") for index, item in enumerate(part)]
 
 
+def without_marks(messages: Sequence[Message]) -> list[Message]:
+    """Return messages without what only the training reads."""
+    return [{key: value for key, value in message.items() if key != MARK} for message in messages]
+
+
 def to_tools(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the functions that a row offers the model (`tools`, as a list or as JSON text); None without any.
 
@@ -101,7 +108,8 @@ def to_tools(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 def to_api(messages: Sequence[Message]) -> list[Message]:
     """Return messages as OpenAI's API takes them: the arguments of calls as JSON text."""
     return [
-        {**message, **({"tool_calls": _as_text(message)} if "tool_calls" in message else {})} for message in messages
+        {**message, **({"tool_calls": _as_text(message)} if "tool_calls" in message else {})}
+        for message in without_marks(messages)
     ]
 
 
@@ -138,8 +146,16 @@ def _message(item: Any, *, where: str) -> Message:
         raise FormatError(f"{where}.content is {type(content).__name__}; it must be a string")
     if role == "assistant" and not content.strip() and not calls:
         raise FormatError(f"{where}.content of the assistant is blank; write its answer")
+    marked = {MARK: True} if role == "assistant" and _is_marked(item, where=where) else {}
     kept = {name: item[name] for name in ("name", "tool_call_id") if role == "tool" and isinstance(item.get(name), str)}
-    return {"role": role, "content": content, **({"tool_calls": calls} if calls else {}), **kept}
+    return {"role": role, "content": content, **({"tool_calls": calls} if calls else {}), **marked, **kept}
+
+
+def _is_marked(item: Mapping[str, Any], *, where: str) -> bool:
+    mark = item.get(MARK)
+    if mark is not None and not isinstance(mark, bool):
+        raise FormatError(f"{where}.{MARK} is {mark!r}; it must be true or false")
+    return mark is True or item.get("weight") == 0
 
 
 def _call(call: Any, *, where: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@
 Whatever the form, only the turns of the assistant after the prompt are scored; what its tools answer never is. Pure.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ from whetstone_api.jobs import TrainingConfig
 from whetstone_api.training_preference import Granularity, PreferenceSpec
 from whetstone_api.training_settings import Method
 
-from whetstone_trainer.formats import FORMS, FormatError, Message, to_turns
-from whetstone_trainer.render import Rendered, Renderer, TemplateError, Tools
+from whetstone_trainer.formats import FORMS, MARK, FormatError, Message, to_turns, without_marks
+from whetstone_trainer.render import Rendered, Renderer, TemplateError, Tools, is_optimal
 
 SIDES = ("chosen", "rejected")
 PAIRS = "pairs/1"
@@ -97,37 +97,51 @@ def to_pair(value: Mapping[str, Any], granularity: Granularity) -> Pair:
     pair = _split(value)
     if not pair.prompt or all(message["role"] == "system" for message in pair.prompt):
         raise FormatError("`chosen` and `rejected` answer no common question; begin both with it, or give a `prompt`")
-    if pair.chosen == pair.rejected:
+    if without_marks(pair.chosen) == without_marks(pair.rejected):
         raise FormatError("`chosen` and `rejected` are the same, so neither is better; remove the row")
     for side, messages in (("chosen", pair.chosen), ("rejected", pair.rejected)):
         _check_side(side, messages, granularity)
     return pair
 
 
-def render_pair(renderer: Renderer, pair: Pair, *, tools: Tools) -> RenderedPair:
+def render_pair(renderer: Renderer, pair: Pair, *, tools: Tools, mask_suboptimal: bool = False) -> RenderedPair:
     """Render both sides and find what is scored in them.
 
     Args:
         renderer: Renders with the model's template.
         pair: The pair.
         tools: Functions that it offers the model.
+        mask_suboptimal: Raise no turn that is marked; of a rejected side with marks, lower nothing but these.
 
     Raises:
         TemplateError: With the side and the fix.
     """
+    wanted: dict[str, Callable[[Message], bool]] = {}
+    if mask_suboptimal:
+        wanted["chosen"] = is_optimal
+        if any(MARK in message for message in pair.rejected):
+            wanted["rejected"] = _is_suboptimal
     rendered = {}
     for side, messages in (("chosen", pair.chosen), ("rejected", pair.rejected)):
         try:
-            found = renderer.render([*pair.prompt, *messages], tools=tools, since=len(pair.prompt))
+            found = renderer.render(
+                [*pair.prompt, *messages], tools=tools, since=len(pair.prompt), only=wanted.get(side)
+            )
         except TemplateError as error:
             raise TemplateError(f"`{side}`, with the prompt before it: {error}") from error
         if not found.loss_tokens:
-            raise TemplateError(f"`{side}` has no token of the assistant once rendered; write its answer")
+            raise TemplateError(
+                f"`{side}` has no token to score; write an answer that is not marked, or remove the row"
+            )
         rendered[side] = found
     chosen = rendered["chosen"]
     if chosen.input_ids == rendered["rejected"].input_ids:
         raise TemplateError("`chosen` and `rejected` are the same once rendered; remove the row")
     return RenderedPair(input_ids=chosen.input_ids, spans=chosen.spans, turn=chosen.turn, rejected=rendered["rejected"])
+
+
+def _is_suboptimal(message: Message) -> bool:
+    return not is_optimal(message)
 
 
 def _split(value: Mapping[str, Any]) -> Pair:
@@ -141,7 +155,7 @@ def _split(value: Mapping[str, Any]) -> Pair:
         if isinstance(value["chosen"], str) or isinstance(value["rejected"], str):
             raise FormatError("has no `prompt`; add the question that `chosen` and `rejected` answer")
         prompt = chosen[:shared]
-    elif shared < len(prompt) or chosen[: len(prompt)] != prompt:
+    elif shared < len(prompt) or without_marks(chosen[: len(prompt)]) != without_marks(prompt):
         return Pair(prompt=prompt, chosen=chosen, rejected=rejected)
     # Both sides repeat the prompt, as files do that keep whole conversations beside it.
     start = len(prompt)
@@ -150,7 +164,7 @@ def _split(value: Mapping[str, Any]) -> Pair:
 
 def _shared(one: Sequence[Message], other: Sequence[Message]) -> int:
     """Return how many messages two lists have in common at their start."""
-    pairs = zip(one, other, strict=False)
+    pairs = zip(without_marks(one), without_marks(other), strict=False)
     return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 

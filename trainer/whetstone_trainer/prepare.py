@@ -29,7 +29,7 @@ from whetstone_trainer.prepared import (
     read_report,
 )
 from whetstone_trainer.recipe import Recipe
-from whetstone_trainer.render import Rendered, Renderer, TemplateError
+from whetstone_trainer.render import Rendered, Renderer, TemplateError, is_optimal
 from whetstone_trainer.rows_file import COLUMNS, PAIR_COLUMNS, row_writer
 from whetstone_trainer.snapshots import seal, verified_recipe
 from whetstone_trainer.split import plan_split
@@ -240,9 +240,12 @@ def _write(config: TrainingConfig, recipe: Recipe, folder: Path) -> PreparedRepo
 def _render(renderer: Renderer, dataset: DatasetFile, *, row: Row, config: TrainingConfig, limit: int) -> Rendered:
     try:
         if row.pair:
-            rendered: Rendered = render_pair(renderer, row.pair, tools=row.tools)
+            rendered: Rendered = render_pair(
+                renderer, row.pair, tools=row.tools, mask_suboptimal=config.loss.mask_suboptimal
+            )
         else:
-            rendered = renderer.render(row.messages, tools=row.tools, target=config.loss.target)
+            only = is_optimal if config.loss.mask_suboptimal else None
+            rendered = renderer.render(row.messages, tools=row.tools, target=config.loss.target, only=only)
     except TemplateError as error:
         raise invalid_row(dataset, row.number, str(error)) from error
     if rendered.longest > limit:
@@ -252,7 +255,9 @@ def _render(renderer: Renderer, dataset: DatasetFile, *, row: Row, config: Train
             " shorten the row, or raise spec.hyperparameters.maxLength as far as the model's context allows",
         )
     if rendered.loss_tokens == 0:
-        raise invalid_row(dataset, row.number, "has no token to learn once rendered; write an answer of the assistant")
+        raise invalid_row(
+            dataset, row.number, "has no token to learn; write an answer of the assistant that is not marked"
+        )
     return rendered
 
 

@@ -97,7 +97,7 @@ def read_recipe(config: TrainingConfig) -> Recipe:
         "datasets": [
             {"name": dataset.name, "digest": digest} for dataset, digest in zip(config.datasets, digests, strict=True)
         ],
-        "loss": {"target": config.loss.target},
+        "loss": {"target": config.loss.target, **({"maskSuboptimal": True} if config.loss.mask_suboptimal else {})},
         "lora": {
             "rank": config.lora.rank,
             "alpha": config.lora.alpha,

@@ -6,13 +6,13 @@ tokens; the tokens between are what a server would generate. Of these the loss c
 special token (the end of the turn): what follows it, such as ChatML's line break, is never generated.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from whetstone_api.training_data import LossTarget
 
-from whetstone_trainer.formats import Message
+from whetstone_trainer.formats import MARK, Message, without_marks
 
 IGNORED = -100
 """Label of tokens that carry no loss (`ignore_index` of torch's cross entropy)."""
@@ -82,6 +82,7 @@ class Renderer:
         tools: Tools = None,
         target: LossTarget = LossTarget.ASSISTANT,
         since: int = 0,
+        only: Callable[[Message], bool] | None = None,
     ) -> Rendered:
         """Render a conversation and find what is to be learned in it.
 
@@ -90,21 +91,24 @@ class Renderer:
             tools: Functions that it offers the model.
             target: Which of the assistant's turns carry loss.
             since: Index of the first message that may carry loss.
+            only: Which of these turns carry loss after all; every one when None.
 
         Raises:
             TemplateError: With the fix.
         """
+        turns = [index for index in range(since, len(messages)) if messages[index]["role"] == "assistant"]
+        turns = turns[-1:] if target is LossTarget.LAST_TURN else turns
+        learned = [index for index in turns if only is None or only(messages[index])]
+        messages = without_marks(messages)
         whole = self._text(messages, tools, generation_prompt=False)
         ids = self._tokens(whole)
-        turns = [index for index in range(since, len(messages)) if messages[index]["role"] == "assistant"]
-        learned = turns[-1:] if target is LossTarget.LAST_TURN else turns
         spans: list[tuple[int, int]] = []
         for index in learned:
             before = self._text(messages[:index], tools, generation_prompt=True)
             until = self._text(messages[: index + 1], tools, generation_prompt=False)
             _require_calls(messages[index], until.removeprefix(before), index=index)
             spans.append(self._span(ids, whole=whole, before=before, until=until, index=index))
-        return Rendered(input_ids=ids, spans=spans, turn=learned[0])
+        return Rendered(input_ids=ids, spans=spans, turn=learned[0] if learned else len(messages))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids, special tokens included."""
@@ -143,6 +147,11 @@ class Renderer:
 
     def _tokens(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def is_optimal(message: Message) -> bool:
+    """Return whether a turn is one to learn from: the data does not mark it."""
+    return not message.get(MARK)
 
 
 def _require_calls(message: Message, text: str, *, index: int) -> None:

@@ -181,7 +181,7 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
             *([{"name": "held-out", "source": {"uri": "pvc://data/test.jsonl"}}] if referring else []),
         ],
         "evaluation": {"dataset": "held-out"} if referring else {"share": "0.1"},
-        "loss": {"target": "Assistant" if pairs else "LastTurn"},
+        "loss": {"target": "Assistant" if pairs else "LastTurn", "maskSuboptimal": True},
         "lora": {"rank": 16, "alpha": 32, "dropout": "0", "targetModules": ["q_proj"], "rsLora": True},
         "hyperparameters": {
             "learningRate": "2e-4",

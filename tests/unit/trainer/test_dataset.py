@@ -37,6 +37,10 @@ def test_rows_are_read_with_their_line_numbers_and_tasks(tmp_path: Path) -> None
         ('{"messages": []}', "must be a list that is not empty"),
         ('{"conversations": []}', "`conversations` must be a list that is not empty"),
         ('{"prompt": "p"}', "has `prompt` without `completion`"),
+        (
+            '{"prompt": "p", "completion": [{"role": "assistant", "content": "a", "suboptimal": 1}]}',
+            "completion[0].suboptimal is 1; it must be true or false",
+        ),
         ('{"prompt": 1, "completion": "c"}', "`prompt` must be text, or a list of messages"),
         ('{"conversations": [{"from": "bot", "value": "q"}]}', "conversations[0].from is 'bot'; use one of human,"),
         ('{"messages": ["x"]}', "messages[0] is not an object"),

@@ -8,6 +8,7 @@ from support.preferences import pair_row, said
 from support.trainer_job import FIELD, SMOLLM2_TEMPLATE, Job, byte_tokenizer
 from whetstone_api.training_preference import Granularity
 from whetstone_trainer.errors import UserError
+from whetstone_trainer.formats import FormatError
 from whetstone_trainer.preference_rows import Pair, RenderedPair, render_pair, to_pair
 from whetstone_trainer.prepare import prepare_data
 from whetstone_trainer.recipe import read_recipe
@@ -148,6 +149,46 @@ def test_learning_rate_goes_by_the_method_where_none_is_given(job: Job, method: 
     job.values["method"] = method
     del job.values["hyperparameters"]["learningRate"]
     assert read_recipe(job.config).settings.learning_rate == Decimal(rate)
+
+
+def marked(*marks: bool) -> list[dict[str, Any]]:
+    """Turns of the assistant with the results of its tools between them, some of them marked."""
+    turns: list[dict[str, Any]] = []
+    for number, mark in enumerate(marks):
+        turns += [said("assistant", f"a{number}", suboptimal=mark), said("tool", "t")]
+    return turns[:-1]
+
+
+@pytest.mark.parametrize(
+    ("rejected", "scored"),
+    [((True, False, True), ["a0", "a2"]), ((False, False, False), ["a0", "a1", "a2"])],
+    ids=["marks", "no marks"],
+)
+def test_marked_turns_are_not_raised_and_others_not_lowered(rejected: tuple[bool, ...], scored: list[str]) -> None:
+    row = {"prompt": "q", "chosen": marked(False, True, False), "rejected": [*marked(*rejected), said("user", "?")]}
+    pair = to_pair(row, Granularity.TRAJECTORY)
+    renderer = Renderer(byte_tokenizer())
+    masked = render_pair(renderer, pair, tools=None, mask_suboptimal=True)
+    assert learned(renderer, masked.input_ids, masked.labels) == ["a0<|im_end|>", "a2<|im_end|>"]
+    assert learned(renderer, masked.rejected_ids, masked.rejected_labels) == [f"{one}<|im_end|>" for one in scored]
+    plain = render_pair(renderer, pair, tools=None)
+    assert len(learned(renderer, plain.input_ids, plain.labels)) == 3
+    assert plain.input_ids == masked.input_ids
+
+
+def test_mark_is_no_difference_between_the_sides() -> None:
+    begin = [*ASKED, said("assistant", "a", suboptimal=True), said("user", "r")]
+    row = {"chosen": [*begin, GOOD], "rejected": [*ASKED, said("assistant", "a"), said("user", "r"), BAD]}
+    assert len(to_pair(row, Granularity.STEP).prompt) == 3
+    with pytest.raises(FormatError, match="are the same"):
+        to_pair({"prompt": "q", "chosen": GOOD, "rejected": {**GOOD, "suboptimal": True}}, Granularity.STEP)
+
+
+def test_chosen_side_of_marked_turns_alone_is_refused(job: Job) -> None:
+    job.values |= {"method": "DPO", "loss": {"maskSuboptimal": True}}
+    job.write([pair_row("q", {**GOOD, "suboptimal": True}, BAD)])
+    with pytest.raises(UserError, match=r"row 1: `chosen` has no token to score"):
+        prepare_data(job.config, read_recipe(job.config))
 
 
 def test_side_that_the_template_cannot_render_is_named() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from support.trainer_job import FIELD, Job, byte_tokenizer, chat_row
 from whetstone_api.jobs import EXIT_USER_ERROR
+from whetstone_trainer.errors import UserError
 from whetstone_trainer.prepare import prepare_data
 from whetstone_trainer.prepared import PREPARED_FOLDER, ROWS_FILE
 from whetstone_trainer.recipe import read_recipe
@@ -78,6 +79,30 @@ def test_last_turn_alone_is_learned_where_the_job_says_so(job: Job) -> None:
     assert [part.text for part in report.samples[0].segments if part.learned] == ["last<|im_end|>"]
     assert [one["content"] for one in report.templates[0].messages] == ["s", "q", "first", "r"]
     assert recipe.digest != whole.digest
+
+
+@pytest.mark.parametrize("mark", [{"suboptimal": True}, {"weight": 0}], ids=["suboptimal", "weight"])
+def test_marked_turns_are_left_out_where_the_job_says_so(job: Job, mark: dict[str, Any]) -> None:
+    first, last = chat_row("q", "bad")["messages"], chat_row("r", "good")["messages"][1:]
+    job.write([{"messages": [*first[:-1], {**first[-1], **mark}, *last]}])
+    plain = read_recipe(job.config)
+    assert plain.content["loss"] == {"target": "Assistant"}
+    assert len([part for part in prepare_data(job.config, plain).samples[0].segments if part.learned]) == 2
+    job.values["loss"] = {"maskSuboptimal": True}
+    recipe = read_recipe(job.config)
+    report = prepare_data(job.config, recipe)
+    assert [part.text for part in report.samples[0].segments if part.learned] == ["good<|im_end|>"]
+    assert recipe.digest != plain.digest
+    assert all("suboptimal" not in message for message in report.templates[0].messages)
+
+
+def test_row_of_marked_turns_alone_is_refused(job: Job) -> None:
+    row = chat_row("q", "bad")
+    row["messages"][-1]["suboptimal"] = True
+    job.write([row])
+    job.values["loss"] = {"maskSuboptimal": True}
+    with pytest.raises(UserError, match=r"row 1: has no token to learn; write an answer .* that is not marked"):
+        prepare_data(job.config, read_recipe(job.config))
 
 
 def test_prepared_data_of_the_same_recipe_is_used_again(job: Job) -> None:

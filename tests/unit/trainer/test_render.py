@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.trainer_job import SMOLLM2_TEMPLATE, byte_tokenizer
 from whetstone_api.training_data import LossTarget
-from whetstone_trainer.render import IGNORED, Renderer, TemplateError
+from whetstone_trainer.render import IGNORED, Renderer, TemplateError, is_optimal
 
 pytestmark = pytest.mark.torch
 
@@ -49,6 +49,24 @@ def test_last_turn_alone_can_be_learned() -> None:
     assert renderer.decode(rendered.input_ids[slice(*span)]) == "c<|im_end|>"
     assert rendered.turn == 3
     assert rendered.input_ids == renderer.render(conversation).input_ids
+
+
+def test_turn_that_is_not_wanted_is_read_without_loss() -> None:
+    renderer = Renderer(byte_tokenizer())
+    conversation = messages(("user", "q"), ("assistant", "bad"), ("user", "r"), ("assistant", "good"))
+    conversation[1]["suboptimal"] = True
+    rendered = renderer.render(conversation, only=is_optimal)
+    assert [renderer.decode(rendered.input_ids[start:end]) for start, end in rendered.spans] == ["good<|im_end|>"]
+    assert rendered.turn == 3
+    assert rendered.input_ids == renderer.render(conversation).input_ids
+    assert renderer.render(conversation[:2], only=is_optimal).loss_tokens == 0
+
+
+def test_template_sees_no_mark() -> None:
+    template = "{% for one in messages %}{{ one | tojson }}<|im_end|>{% endfor %}"
+    renderer = Renderer(byte_tokenizer(template))
+    conversation = [*messages(("user", "q")), {"role": "assistant", "content": "a", "suboptimal": True}]
+    assert "suboptimal" not in renderer.decode(renderer.render(conversation).input_ids)
 
 
 CALLING = SMOLLM2_TEMPLATE.replace(

@@ -145,6 +145,7 @@ class _Preparation:
         self._renderer = Renderer(load_tokenizer(config))
         self._seen = _Seen()
         self.learned, self.held_out = Figures(), Figures()
+        self.split_rows = 0
         self.tasks: set[str] = set()
         self.samples: list[Sample] = []
         self.templates: list[TemplateCase] = []
@@ -161,29 +162,33 @@ class _Preparation:
                 before = self.learned.rows
                 for row in read_rows(dataset, preference):
                     is_held_out = split.holds_out(dataset, row)
-                    rendered = self._take(dataset, row, is_held_out=is_held_out)
-                    if rendered is not None:
-                        (held_out if is_held_out else learned).add(rendered)
+                    for rendered in self._parts(dataset, row):
+                        if self._take(dataset, row, rendered=rendered, is_held_out=is_held_out):
+                            (held_out if is_held_out else learned).add(rendered)
                 identities.append(DatasetIdentity(name=dataset.name, digest=digest, rows=self.learned.rows - before))
         if self._config.evaluation is None:
             (folder / EVALUATION_FILE).unlink()
         self._require_rows()
         return identities
 
-    def _take(self, dataset: DatasetFile, row: Row, *, is_held_out: bool) -> Rendered | None:
-        """Render and count a row; None for one that is left out."""
-        rendered = _render(
-            self._renderer, dataset, row=row, config=self._config, limit=self._recipe.settings.max_length
-        )
+    def _parts(self, dataset: DatasetFile, row: Row) -> list[Rendered]:
+        """Render a row: as one, or as one a turn where the template rewrites earlier turns."""
+        limit = self._recipe.settings.max_length
+        parts = _render(self._renderer, dataset, row=row, config=self._config, limit=limit)
+        self.split_rows += len(parts) > 1
+        return parts
+
+    def _take(self, dataset: DatasetFile, row: Row, *, rendered: Rendered, is_held_out: bool) -> bool:
+        """Count what a row was rendered to, and return whether it is not left out."""
         is_new = self._seen.admit(rendered, is_held_out=is_held_out)
         if row.task and self._seen.is_learned(rendered):
             self.tasks.add(row.task)
         if not is_new:
-            return None
+            return False
         (self.held_out if is_held_out else self.learned).add(rendered)
         if not is_held_out:
             self._keep(dataset, row, rendered)
-        return rendered
+        return True
 
     def _keep(self, dataset: DatasetFile, row: Row, rendered: Rendered) -> None:
         if len(self.samples) < SAMPLES:
@@ -211,6 +216,7 @@ class _Preparation:
             loss_tokens=self.learned.loss_tokens,
             longest=self.learned.longest,
             duplicates=self._seen.duplicates,
+            split_rows=self.split_rows,
             lengths=self.learned.lengths(),
             evaluation=EvaluationReport(
                 rows=held.rows, tokens=held.tokens, loss_tokens=held.loss_tokens, longest=held.longest
@@ -237,28 +243,31 @@ def _write(config: TrainingConfig, recipe: Recipe, folder: Path) -> PreparedRepo
     return report
 
 
-def _render(renderer: Renderer, dataset: DatasetFile, *, row: Row, config: TrainingConfig, limit: int) -> Rendered:
+def _render(
+    renderer: Renderer, dataset: DatasetFile, *, row: Row, config: TrainingConfig, limit: int
+) -> list[Rendered]:
+    mask = config.loss.mask_suboptimal
+    parts: list[Rendered]
     try:
         if row.pair:
-            rendered: Rendered = render_pair(
-                renderer, row.pair, tools=row.tools, mask_suboptimal=config.loss.mask_suboptimal
-            )
+            parts = [render_pair(renderer, row.pair, tools=row.tools, mask_suboptimal=mask)]
         else:
-            only = is_optimal if config.loss.mask_suboptimal else None
-            rendered = renderer.render(row.messages, tools=row.tools, target=config.loss.target, only=only)
+            only = is_optimal if mask else None
+            parts = renderer.render_rows(row.messages, tools=row.tools, target=config.loss.target, only=only)
     except TemplateError as error:
         raise invalid_row(dataset, row.number, str(error)) from error
-    if rendered.longest > limit:
+    longest = max((part.longest for part in parts), default=0)
+    if longest > limit:
         raise UserError(
             Reason.DATASET_TOO_LONG,
-            f"{dataset.field}, row {row.number}: has {rendered.longest} tokens, the limit is {limit};"
+            f"{dataset.field}, row {row.number}: has {longest} tokens, the limit is {limit};"
             " shorten the row, or raise spec.hyperparameters.maxLength as far as the model's context allows",
         )
-    if rendered.loss_tokens == 0:
+    if not any(part.loss_tokens for part in parts):
         raise invalid_row(
             dataset, row.number, "has no token to learn; write an answer of the assistant that is not marked"
         )
-    return rendered
+    return parts
 
 
 def _sample(renderer: Renderer, dataset: DatasetFile, *, row: Row, rendered: Rendered) -> Sample:

@@ -22,6 +22,10 @@ class TemplateError(Exception):
     """The template cannot render or be masked for this conversation."""
 
 
+class RewrittenError(TemplateError):
+    """The template writes a turn otherwise once more messages follow, so that one rendering cannot serve all turns."""
+
+
 Tools = list[dict[str, Any]] | None
 
 
@@ -96,9 +100,7 @@ class Renderer:
         Raises:
             TemplateError: With the fix.
         """
-        turns = [index for index in range(since, len(messages)) if messages[index]["role"] == "assistant"]
-        turns = turns[-1:] if target is LossTarget.LAST_TURN else turns
-        learned = [index for index in turns if only is None or only(messages[index])]
+        learned = _learned(messages, target, since=since, only=only)
         messages = without_marks(messages)
         whole = self._text(messages, tools, generation_prompt=False)
         ids = self._tokens(whole)
@@ -109,6 +111,27 @@ class Renderer:
             _require_calls(messages[index], until.removeprefix(before), index=index)
             spans.append(self._span(ids, whole=whole, before=before, until=until, index=index))
         return Rendered(input_ids=ids, spans=spans, turn=learned[0] if learned else len(messages))
+
+    def render_rows(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Tools = None,
+        target: LossTarget = LossTarget.ASSISTANT,
+        only: Callable[[Message], bool] | None = None,
+    ) -> list[Rendered]:
+        """Render a conversation as one row; or, where the template rewrites earlier turns, as one row a turn.
+
+        The second is what a server reads, which renders the history anew for each turn. Arguments as of `render`.
+
+        Raises:
+            TemplateError: With the fix.
+        """
+        try:
+            return [self.render(messages, tools=tools, target=target, only=only)]
+        except RewrittenError:
+            turns = _learned(messages, target, since=0, only=only)
+            return [self.render(messages[: turn + 1], tools=tools, since=turn) for turn in turns]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids, special tokens included."""
@@ -121,7 +144,7 @@ class Renderer:
                 " so the turn cannot be masked; use a template whose generation prompt is a prefix of the turn"
             )
         if not whole.startswith(until):
-            raise TemplateError(
+            raise RewrittenError(
                 f"the chat template changes messages[{index}] once more messages follow (as templates do that drop"
                 " earlier reasoning); split the row so that only its last message is the assistant's"
             )
@@ -147,6 +170,14 @@ class Renderer:
 
     def _tokens(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _learned(
+    messages: Sequence[Message], target: LossTarget, *, since: int, only: Callable[[Message], bool] | None
+) -> list[int]:
+    turns = [index for index in range(since, len(messages)) if messages[index]["role"] == "assistant"]
+    turns = turns[-1:] if target is LossTarget.LAST_TURN else turns
+    return [index for index in turns if only is None or only(messages[index])]
 
 
 def is_optimal(message: Message) -> bool:

@@ -226,6 +226,7 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
             "lossTokens": 1,
             "longest": 2,
             "duplicates": 1,
+            "splitRows": 1,
             "lengths": {"p50": 2, "p90": 2, "p99": 2},
             "evaluation": {"rows": 1, "tokens": 2, "lossTokens": 1, "longest": 2},
             "recipeDigest": DIGEST,

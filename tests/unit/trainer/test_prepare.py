@@ -1,10 +1,11 @@
 """Prepare: masked rows in Arrow with a report, made once a recipe."""
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
-from support.trainer_job import FIELD, Job, byte_tokenizer, chat_row
+from support.trainer_job import FIELD, SMOLLM2_TEMPLATE, Job, byte_tokenizer, chat_row
 from whetstone_api.jobs import EXIT_USER_ERROR
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.prepare import prepare_data
@@ -103,6 +104,26 @@ def test_row_of_marked_turns_alone_is_refused(job: Job) -> None:
     job.values["loss"] = {"maskSuboptimal": True}
     with pytest.raises(UserError, match=r"row 1: has no token to learn; write an answer .* that is not marked"):
         prepare_data(job.config, read_recipe(job.config))
+
+
+def test_conversation_becomes_a_row_a_turn_where_the_template_rewrites_earlier_turns(
+    job: Job, model_folder: Path
+) -> None:
+    base = job.folder / "rewriting"
+    shutil.copytree(model_folder, base)
+    kept = "(message['content'] if loop.last or message['role'] != 'assistant' else 'gone')"
+    (base / "chat_template.jinja").write_text(SMOLLM2_TEMPLATE.replace("message['content']", kept))
+    job.values["baseModelPath"] = str(base)
+    long = {"messages": chat_row("q", "first")["messages"] + chat_row("r", "last")["messages"][1:], "task": "sha256:1"}
+    job.write([long, chat_row("q", "alone")])
+    report = prepare_data(job.config, read_recipe(job.config))
+    assert (report.dataset.rows, report.dataset.split_rows) == (3, 1)
+    tokenizer = byte_tokenizer()
+    texts = [tokenizer.decode(row["input_ids"]) for row in prepared_rows(job)]
+    assert [text.count("gone") for text in texts] == [0, 1, 0]
+    learned = [tokenizer.decode([one for one in row["labels"] if one != -100]) for row in prepared_rows(job)]
+    assert learned == ["first<|im_end|>", "last<|im_end|>", "alone<|im_end|>"]
+    assert report.task_digests == ["sha256:1"]
 
 
 def test_prepared_data_of_the_same_recipe_is_used_again(job: Job) -> None:

@@ -21,6 +21,7 @@ class Strategy(StrEnum):
 
     AUTO = "Auto"
     DDP = "DDP"
+    FSDP = "FSDP"
 
 
 class DistributedSpec(ApiModel):
@@ -31,7 +32,8 @@ class DistributedSpec(ApiModel):
     processes_per_node: Annotated[int, Field(ge=1, le=16)] | None = None
     """Processes in each pod; when absent, one for each GPU that `resources.limits` asks for, at least one."""
     strategy: Strategy = Strategy.AUTO
-    """DDP: each process holds the whole base model and takes its share of the rows of every step. Auto: DDP."""
+    """DDP: each process holds the whole base model. FSDP: it holds a share and gets the others' one layer at a time:
+    less memory, more time. Auto: DDP."""
 
 
 class World(WireModel):

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from whetstone_api.reports import ProgressReport
+from whetstone_api.training_distributed import Strategy
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.reporting import Reporter
 
@@ -138,6 +139,10 @@ class Ranks:
         box = [value]
         dist.broadcast_object_list(box, src=0)
         return box[0]
+
+    def shares_base(self, world: "World") -> bool:
+        """Return whether each process holds a share of the base model only: then all take part in every use of it."""
+        return self.place.size > 1 and world.strategy is Strategy.FSDP
 
     def wait(self) -> None:
         """Return once all processes have come here."""

@@ -120,8 +120,8 @@ def read_recipe(config: TrainingConfig) -> Recipe:
     if config.evaluation is not None:
         content["evaluation"] = held_out_content(config.evaluation)
     if config.world.ranks > 1:
-        # The rows of a step are summed up in another order, and dropout falls otherwise.
-        content["distributed"] = {"ranks": config.world.ranks, "strategy": str(config.world.strategy)}
+        # The rows of a step are summed up in another order, and dropout falls otherwise; the strategy changes no bit.
+        content["distributed"] = {"ranks": config.world.ranks}
     if preference := preference_of(config):
         content["preference"] = {
             "pairs": PAIRS,

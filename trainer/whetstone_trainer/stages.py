@@ -84,15 +84,18 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
 
         progress.phase("Train")
         trained = train_adapter(config, recipe, prepared=prepared, progress=progress, stop=stop, ranks=ranks)
+        sequences = choose_sequences(trained.rows)
         if not first:
+            if ranks.shares_base(config.world):
+                record_probe(trained.model, sequences, base_fingerprint=recipe.base_fingerprint)
             return _ended_beside(ranks)
         progress.phase("Verify")
         with beside(place) as folder:
             save_adapter(trained.model, folder, base_source=config.base_model_source)
             verify_saved(folder, config)
-            probe = record_probe(
-                trained.model, choose_sequences(trained.rows), base_fingerprint=recipe.base_fingerprint
-            ).model_copy(update={"templates": prepared.templates})
+            probe = record_probe(trained.model, sequences, base_fingerprint=recipe.base_fingerprint).model_copy(
+                update={"templates": prepared.templates}
+            )
             progress.phase("Publish")
             failpoint("before-publish", Path(config.workspace_path))
             adapter = publish_adapter(folder, config, recipe, prepared=prepared, probe=probe, metrics=trained.metrics)

@@ -26,6 +26,7 @@ from whetstone_trainer.prepare import load_tokenizer
 from whetstone_trainer.prepared import PREPARED_FOLDER, ROWS_FILE, PreparedReport
 from whetstone_trainer.progress import Progress
 from whetstone_trainer.recipe import Recipe
+from whetstone_trainer.shards import sharded
 from whetstone_trainer.stopping import StopSignal
 
 FINAL_STEPS = 10
@@ -80,8 +81,11 @@ def train_adapter(
     set_seed(settings.seed)
     model = load_model(config)
     parameters = model.num_parameters()
+    shape = None if config.init_adapter_path else lora_config(config, settings, model)
     if config.init_adapter_path:
         model = load_init_adapter(model, config)
+    if ranks.shares_base(config.world):
+        model, shape = sharded(model, shape, ranks.place), None
     tokens_per_step = prepared.dataset.tokens / prepared.dataset.rows * settings.batch_size
     on_progress = ProgressCallback(progress, tokens_per_step=tokens_per_step)
     on_save = CheckpointCallback(checkpoints, seconds_before=seconds_before)
@@ -90,7 +94,7 @@ def train_adapter(
         arguments=common_arguments(config, settings, output=checkpoints.incoming, parameters=parameters),
         train_dataset=rows,
         processing_class=load_tokenizer(config),
-        peft_config=None if config.init_adapter_path else lora_config(config, settings, model),
+        peft_config=shape,
         callbacks=[on_progress, on_save, StopCallback(stop, ranks)],
     )
     total = settings.max_steps or math.ceil(len(rows) / settings.batch_size) * (settings.epochs or 1)

@@ -39,6 +39,11 @@ def world_of(job: LoRATrainingJob) -> World:
 def world_problem(job: LoRATrainingJob) -> str | None:
     """Return why the processes cannot train where `resources` puts them, with the fix; None when they can."""
     gpus, world = gpus_of(job.spec.resources), world_of(job)
+    if world.strategy is Strategy.FSDP and world.ranks == 1:
+        return (
+            "spec.distributed.strategy is FSDP, and there is one process only, so that nothing can be shared out: raise"
+            " nodes or processesPerNode, or the GPUs in spec.resources.limits, or take DDP"
+        )
     if gpus in (0, world.processes_per_node):
         return None
     return (

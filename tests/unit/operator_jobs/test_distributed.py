@@ -31,6 +31,13 @@ def test_other_number_of_processes_than_gpus_is_a_problem() -> None:
     assert world_problem(make_training(distributed={"nodes": 2}, resources={"limits": {"nvidia.com/gpu": 4}})) is None
 
 
+def test_one_process_shares_nothing_out() -> None:
+    problem = world_problem(make_training(distributed={"strategy": "FSDP"}))
+    assert problem is not None
+    assert "spec.distributed.strategy is FSDP" in problem
+    assert world_problem(make_training(distributed={"strategy": "FSDP", "nodes": 2})) is None
+
+
 def test_trainer_is_told_its_world() -> None:
     plan = make_training_plan(make_training(distributed={"nodes": 2, "processesPerNode": 4}))
     config = TrainingConfig.model_validate_json(training_config_map(plan)["data"]["config.json"])

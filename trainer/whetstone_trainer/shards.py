@@ -1,0 +1,55 @@
+"""FSDP for LoRA: each process holds a share of the frozen base, and all of the adapter.
+
+PyTorch's `fully_shard` (FSDP2) gathers one layer at a time for its forward and backward pass. The adapter is left out
+of it: it is small, its gradients are summed as in DDP, and checkpoints hold what they hold there.
+"""
+
+import logging
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from whetstone_trainer.distributed import Place
+
+log = logging.getLogger(__name__)
+
+
+def sharded(model: Any, shape: LoraConfig | None, place: Place) -> Any:
+    """Return the model with its adapter on a base that is shared out.
+
+    Args:
+        model: The base model, or a PEFT model with an adapter to go on from.
+        shape: Shape of a new adapter; None where the model has one.
+        place: Which process this is.
+    """
+    with_adapter = model if shape is None else get_peft_model(model, shape)
+    shard_base(with_adapter, place)
+    return with_adapter
+
+
+def shard_base(model: Any, place: Place) -> None:
+    """Shard the base of a PEFT model over all processes, in place, and move it to this process's device.
+
+    Args:
+        model: PEFT model whose trainable parameters are the adapter's; it may lie in main memory.
+        place: Which process this is; the process group exists.
+    """
+    device = torch.device("cuda", place.local_rank) if torch.cuda.is_available() else torch.device("cpu")
+    mesh = init_device_mesh(device.type, (place.size,))
+    adapter = {parameter for parameter in model.parameters() if parameter.requires_grad}
+    for parameter in adapter:
+        parameter.data = parameter.data.to(device)
+    blocks = set(model.get_base_model()._no_split_modules or ())  # noqa: SLF001 - accelerate asks for it, too
+    for module in [module for module in model.modules() if type(module).__name__ in blocks]:
+        fully_shard(module, mesh=mesh, ignored_params=adapter)
+    fully_shard(model, mesh=mesh, ignored_params=adapter)
+    base = {name: parameter for name, parameter in model.named_parameters() if isinstance(parameter, DTensor)}
+    held = sum(parameter.to_local().numel() for parameter in base.values())
+    log.info("this process holds %d of the base's %d parameters", held, sum(map(torch.numel, base.values())))
+    # Its start copies all parameters from rank 0 to the others, which have other shares.
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, list(base))  # noqa: SLF001 - the only way

@@ -108,6 +108,8 @@ def _run_agent(world: World, node: int, arguments: Sequence[str]) -> None:
 
     # Torchrun sets one thread a process, which leaves CPUs idle.
     os.environ["OMP_NUM_THREADS"] = str(max(1, available_cpus() // world.processes_per_node))
+    # Its 30 seconds are too short for a long step and a checkpoint.
+    os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(STOP_SECONDS - END_SECONDS)
     if world.nodes == 1:
         # As `torchrun --standalone`: the agent chooses a free port.
         meeting = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost"}
@@ -124,7 +126,6 @@ def _run_agent(world: World, node: int, arguments: Sequence[str]) -> None:
         max_restarts=0,
         monitor_interval=0.2,
         rdzv_configs=options,
-        shutdown_timeout=STOP_SECONDS - END_SECONDS,
         **meeting,
     )
     elastic_launch(launch_config, sys.executable)("-m", "whetstone_trainer", *arguments)

@@ -9,7 +9,7 @@ from whetstone_api.benchmarkrun import AgentSpec, HarborSuite, SamplingSpec
 from whetstone_api.training_data import LossSpec
 from whetstone_api.training_distributed import World
 from whetstone_api.training_evaluation import EvaluationSpec
-from whetstone_api.training_preference import PreferenceSpec
+from whetstone_api.training_preference import PreferenceSpec, ReferencePlaces
 from whetstone_api.training_push import PushTarget
 from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec, Method
 from whetstone_api.wire import WireModel
@@ -56,6 +56,8 @@ class TrainingConfig(WireModel):
     method: Method = Method.SFT
     loss: LossSpec = LossSpec()
     preference: PreferenceSpec | None = None
+    reference: ReferencePlaces | None = None
+    """Where the reference lies that `preference` names; None for the default one."""
     lora: LoraSpec
     hyperparameters: Hyperparameters
     checkpoint: CheckpointSpec

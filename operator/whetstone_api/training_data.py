@@ -66,8 +66,8 @@ class DatasetReport(ApiModel):
     """Tokens of the longest row."""
     duplicates: int = 0
     """Rows left out because an earlier one is the same once rendered."""
-    split_rows: int = 0
-    """Conversations that became one row a turn, since the chat template writes earlier turns anew."""
+    split_rows: int | None = None
+    """Conversations that became one row a turn, since the chat template writes earlier turns anew; absent for none."""
     lengths: Lengths | None = None
     """Lengths of the rows."""
     evaluation: EvaluationReport | None = None

@@ -5,7 +5,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from whetstone_api.schema import ApiModel, DecimalString, Rule
+from whetstone_api.schema import ApiModel, DecimalString, LocalRef, Rule
+from whetstone_api.source import Source
+from whetstone_api.wire import WireModel
 
 
 class Granularity(StrEnum):
@@ -54,6 +56,48 @@ class WeightedLoss(ApiModel):
     )
 
 
+class ReferenceAdapterSpec(ApiModel):
+    """A published adapter of the reference."""
+
+    source: Source | None = None
+    """The adapter's folder."""
+    training_job_ref: LocalRef | None = None
+    """The LoRATrainingJob that publishes it; waited for."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="has(self.source) != has(self.trainingJobRef)", message="give exactly one of source and trainingJobRef"
+        ),
+    )
+
+
+class ReferenceSpec(ApiModel):
+    """What gains are measured against."""
+
+    model: Source | None = None
+    """Folder of a model with the base's vocabulary; the base model when absent."""
+    adapter: ReferenceAdapterSpec | None = None
+    """An adapter of that model; none when absent."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="has(self.model) || has(self.adapter)",
+            message="preference.reference needs a model, an adapter, or both; leave it out for the default",
+        ),
+    )
+
+
+class ReferencePlaces(WireModel):
+    """The reference as the trainer finds it."""
+
+    model_path: str | None = None
+    """Folder of the model; None for the base model."""
+    model_source: str | None = None
+    """Its URI."""
+    adapter_path: str | None = None
+    """Folder of the adapter; None for none."""
+    adapter_source: str | None = None
+    """Its URI."""
+
+
 class PreferenceSpec(ApiModel):
     """How pairs are compared, for method DPO."""
 
@@ -66,6 +110,8 @@ class PreferenceSpec(ApiModel):
     """Losses that are added up."""
     beta: DecimalString = "0.1"
     """How strongly the policy is held to the reference: higher stays closer."""
+    reference: ReferenceSpec | None = None
+    """What gains are measured against; the base, or the adapter to go on from as it was, when absent."""
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(rule="double(self.beta) > 0.0", message="preference.beta must be above 0, as in 0.1"),
     )

@@ -85,6 +85,26 @@ def test_job_goes_on_from_the_adapter_of_another_once_that_has_ended(world: Worl
     assert mounts["claim-adapters"]["readOnly"]
 
 
+def test_adapter_of_another_job_can_be_the_reference(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    reference = {"adapter": {"trainingJobRef": {"name": "train"}}, "model": {"uri": "pvc://absent/m"}}
+    place = {"adapter": {"uri": "pvc://adapters/b"}}
+    world.train("second", method="DPO", preference={"reference": reference}, output=place)
+    told = world.wait_reason(KIND, "second", "ReferenceNotFound")
+    assert told["message"].startswith("spec.preference.reference.adapter.trainingJobRef.name: LoRATrainingJob train")
+    world.train()
+    world.end_well(world.wait_job("train", "prepare"), dataset=DATASET)
+    world.end_well(world.wait_job("train", "train"), adapter=ADAPTER, metrics={})
+    told = world.wait_reason(KIND, "second", "ClaimNotFound")
+    assert "spec.preference.reference.model (pvc://absent/m): PersistentVolumeClaim absent" in told["message"]
+    world.claims("absent")
+    world.end_well(world.wait_job("second", "prepare"), dataset=DATASET)
+    mounts = world.wait_job("second", "train")["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+    assert {one["name"]: one.get("readOnly") for one in mounts}["claim-absent"]
+    config = json.loads(world.get("ConfigMap", "second-config")["data"]["config.json"])
+    assert config["reference"]["adapterSource"] == ADAPTER["uri"]
+
+
 def test_failed_job_to_go_on_from_is_told(world: World, operator: OperatorProcess) -> None:
     world.claims()
     world.train()

@@ -1,7 +1,8 @@
 """Direct preference optimisation by TRL's DPOTrainer on pairs that are tokenized and masked already.
 
 TRL scores every token after the prompt, results of tools included; here each side has its own labels. The reference is
-the base model, with the adapter off; for a job that goes on from an adapter, it is a frozen copy of that one.
+the base model, with the adapter off; for a job that goes on from an adapter, it is a frozen copy of that one. The spec
+may name another model, an adapter, or both.
 """
 
 import shutil
@@ -10,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peft import PeftModel
 from torch.nn.utils.rnn import pad_sequence
 from trl import DPOConfig, DPOTrainer
+from whetstone_api.jobs import TrainingConfig
 from whetstone_api.training_preference import LossType, PreferenceSpec
 
+from whetstone_trainer.base_model import load_model
 from whetstone_trainer.render import IGNORED
 from whetstone_trainer.rows_file import PAIR_COLUMNS
 
@@ -57,6 +61,21 @@ def dpo_trainer(*, preference: PreferenceSpec, arguments: dict[str, Any], **part
     tokenizer = parts["processing_class"]
     padding = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     return PairTrainer(args=config, data_collator=PairCollator(padding), **parts)
+
+
+def load_reference_model(config: TrainingConfig) -> Any:
+    """Load the reference model that the spec names, with its adapter merged in; None where it is the base model.
+
+    Args:
+        config: The job's configuration.
+    """
+    places = config.reference
+    if places is None or places.model_path is None:
+        return None
+    model = load_model(config.model_copy(update={"base_model_path": places.model_path}))
+    if places.adapter_path is None:
+        return model
+    return PeftModel.from_pretrained(model, places.adapter_path).merge_and_unload()
 
 
 def reward_metrics(history: Sequence[Mapping[str, Any]], *, steps: int) -> dict[str, str]:
@@ -104,10 +123,18 @@ class PairCollator:
 
 
 class PairTrainer(DPOTrainer):
-    """TRL's trainer on prepared pairs, whose frozen reference is neither saved, nor trained, nor dropped out."""
+    """TRL's trainer on prepared pairs, whose frozen reference is neither saved, nor trained, nor dropped out.
 
-    def __init__(self, **parts: Any) -> None:
+    Args:
+        reference_adapter: Folder of an adapter of the base model that is the reference; None for TRL's choice.
+        parts: Arguments of TRL's trainer; with `ref_model`, that is the reference.
+    """
+
+    def __init__(self, *, reference_adapter: str | None = None, **parts: Any) -> None:
         super().__init__(**parts)
+        if reference_adapter is not None and self.ref_model is None:
+            drop_reference(self.model)
+            self.model.load_adapter(reference_adapter, REFERENCE, is_trainable=False)
         for name, module in self.model.named_modules():
             if isinstance(module, torch.nn.Dropout) and not name.endswith(f"lora_dropout.{POLICY}"):
                 module.p = 0.0

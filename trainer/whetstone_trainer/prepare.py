@@ -216,7 +216,7 @@ class _Preparation:
             loss_tokens=self.learned.loss_tokens,
             longest=self.learned.longest,
             duplicates=self._seen.duplicates,
-            split_rows=self.split_rows,
+            split_rows=self.split_rows or None,
             lengths=self.learned.lengths(),
             evaluation=EvaluationReport(
                 rows=held.rows, tokens=held.tokens, loss_tokens=held.loss_tokens, longest=held.longest

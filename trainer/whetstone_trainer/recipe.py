@@ -19,6 +19,7 @@ from whetstone_trainer.dataset import file_digest
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.init_adapter import read_init_adapter
 from whetstone_trainer.preference_rows import PAIRS, preference_of
+from whetstone_trainer.reference import read_reference
 
 TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json")
 MASK = "assistant-turns/2"
@@ -129,6 +130,8 @@ def read_recipe(config: TrainingConfig) -> Recipe:
             "losses": {loss.type: _plain(Decimal(loss.weight)) for loss in preference.losses},
             "beta": _plain(Decimal(preference.beta)),
         }
+        if reference := read_reference(config, fingerprint):
+            content["preference"]["reference"] = reference
     return Recipe(
         content=content,
         digest=canonical_digest(content),

@@ -12,7 +12,7 @@ from whetstone_api.training_data import DatasetReport
 from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingProgress
 from whetstone_api.vocabulary import ConditionType, Reason
 
-from whetstone_operator.controllers.init_adapter import resolve_init_adapter
+from whetstone_operator.controllers.init_adapter import resolve_init_adapter, resolve_reference_adapter
 from whetstone_operator.controllers.job_outcome import attempts
 from whetstone_operator.controllers.publication import hear_publication, withdraw_publication
 from whetstone_operator.controllers.pushes import push_claim_fields, require_push_secrets, take_pushes
@@ -38,6 +38,7 @@ from whetstone_operator.resources.training import (
     TRAIN,
     TrainingPlan,
     config_name,
+    reference_model,
     stage_job_name,
     training_config_map,
     training_job,
@@ -71,6 +72,7 @@ class Attempt:
         self._configured = False
         self._base: Source | None = None
         self._init: Source | None = None
+        self._reference: Source | None = None
         self._published: TerminationReport | None = None
 
     def steps(self) -> list[Step[LoRATrainingJob]]:
@@ -124,11 +126,12 @@ class Attempt:
     async def resolve(self, work: Training) -> None:
         """Find base model and adapter to go on from. Once a Job exists, those that it was created for stay."""
         if self._jobs:
-            self._base, self._init = await _configured_sources(work)
+            self._base, self._init, self._reference = await _configured_sources(work)
             self._configured = self._base is not None
         if self._base is None:
             self._base = await _resolve_base(work)
             self._init = await resolve_init_adapter(work)
+            self._reference = await resolve_reference_adapter(work)
 
     async def check(self, work: Training) -> None:
         """Check what the pods mount, and write their configuration."""
@@ -203,6 +206,7 @@ class Attempt:
             job=work.resource,
             base=self._base,
             init=self._init,
+            reference=self._reference,
             settings=work.context.settings,
             retry=handled_retry(work),
         )
@@ -223,15 +227,16 @@ class Attempt:
             raise
 
 
-async def _configured_sources(work: Training) -> tuple[Source | None, Source | None]:
-    """Return base model and adapter to go on from as they are configured; no base means no configuration."""
+async def _configured_sources(work: Training) -> tuple[Source | None, Source | None, Source | None]:
+    """Return base, adapter to go on from and reference's as they are configured; no base means no configuration."""
     found = await work.context.kube.get(CONFIG_MAP, work.namespace, config_name(work.resource))
     try:
         config = json.loads((found or {})["data"][CONFIG_KEY])
-        init = config.get("initAdapterSource")
-        return Source(uri=config["baseModelSource"]), Source(uri=init) if init else None
+        others = config.get("initAdapterSource"), (config.get("reference") or {}).get("adapterSource")
+        init, reference = (Source(uri=uri) if uri else None for uri in others)
+        return Source(uri=config["baseModelSource"]), init, reference
     except (KeyError, TypeError, ValueError):
-        return None, None
+        return None, None, None
 
 
 async def _resolve_base(work: Training) -> Source:
@@ -275,6 +280,9 @@ def _claim_fields(plan: TrainingPlan) -> dict[str, str]:
     fields = {f"spec.baseModel ({plan.base.uri})": plan.base.claim}
     if plan.init is not None:
         fields[f"spec.initAdapter ({plan.init.uri})"] = plan.init.claim
+    for name, place in (("adapter", plan.reference), ("model", reference_model(job))):
+        if place is not None:
+            fields[f"spec.preference.reference.{name} ({place.uri})"] = place.claim
     for position, dataset in enumerate(job.spec.datasets):
         if dataset.source is not None:
             fields[f"spec.datasets[{position}].source.uri"] = dataset.source.claim

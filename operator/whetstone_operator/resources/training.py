@@ -11,6 +11,7 @@ from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
 from whetstone_api.source import Source
 from whetstone_api.training_data import DatasetSpec
+from whetstone_api.training_preference import ReferencePlaces
 from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, CONFIGMAPS_ROOT, Label
 
 from whetstone_operator.resources.distributed import across_nodes, rendezvous_service, world_of
@@ -38,6 +39,7 @@ class TrainingPlan:
         init: Folder of the adapter to go on from.
         settings: What the administrator decided.
         retry: The retry request that this attempt answers.
+        reference: Folder of the adapter of the reference.
     """
 
     job: LoRATrainingJob
@@ -45,6 +47,7 @@ class TrainingPlan:
     init: Source | None
     settings: Settings
     retry: str | None
+    reference: Source | None = None
 
 
 def config_name(job: LoRATrainingJob) -> str:
@@ -90,6 +93,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         method=job.spec.method,
         loss=job.spec.loss,
         preference=job.spec.preference,
+        reference=reference_places(plan),
         lora=job.spec.lora,
         hyperparameters=job.spec.hyperparameters,
         checkpoint=job.spec.checkpoint,
@@ -103,6 +107,25 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
     )
 
 
+def reference_model(job: LoRATrainingJob) -> Source | None:
+    """Return the folder of the model that preferences are measured against; None for the base model."""
+    asked = job.spec.preference.reference if job.spec.preference else None
+    return asked.model if asked else None
+
+
+def reference_places(plan: TrainingPlan) -> ReferencePlaces | None:
+    """Return where the reference lies; None for the default one."""
+    model, adapter = reference_model(plan.job), plan.reference
+    if model is None and adapter is None:
+        return None
+    return ReferencePlaces(
+        model_path=model.mount_path if model else None,
+        model_source=model.uri if model else None,
+        adapter_path=adapter.mount_path if adapter else None,
+        adapter_source=adapter.uri if adapter else None,
+    )
+
+
 def training_config_map(plan: TrainingPlan) -> dict[str, Any]:
     """Return the ConfigMap of the configuration."""
     config = training_config(plan).to_json()
@@ -113,7 +136,8 @@ def claims(plan: TrainingPlan, stage: str) -> dict[str, bool]:
     """Return whether each claim that the pods of a stage mount is writable, by name."""
     spec = plan.job.spec
     adapter, merged = spec.output.adapter.claim, spec.output.merged
-    data = [source.claim for source in (plan.init, *(one.source for one in spec.datasets)) if source is not None]
+    sources = (plan.init, plan.reference, reference_model(plan.job), *(one.source for one in spec.datasets))
+    data = [source.claim for source in sources if source is not None]
     read, written = {
         # Whether the adapter is published already is looked up before anything is trained.
         PREPARE: ([*data, adapter], [spec.workspace.claim_name]),

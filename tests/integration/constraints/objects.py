@@ -166,7 +166,15 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
         referring: The latter.
         pairs: It learns from preference pairs.
     """
-    preference = {"granularity": "Step", "losses": [{"type": "Sigmoid", "weight": "1"}], "beta": "0.1"}
+    preference = {
+        "granularity": "Step",
+        "losses": [{"type": "Sigmoid", "weight": "1"}],
+        "beta": "0.1",
+        "reference": {
+            "model": {"uri": "pvc://models/other"},
+            "adapter": {"trainingJobRef": {"name": "a"}} if referring else {"source": {"uri": "pvc://adapters/r"}},
+        },
+    }
     spec = {
         "baseModel": {"modelServerRef": {"name": "server"}} if referring else {"source": {"uri": "pvc://models/base"}},
         "initAdapter": (
@@ -316,6 +324,7 @@ VARIANTS: dict[str, tuple[Object, ...]] = {
         training_job(referring=False),
         training_job(referring=True),
         training_job(referring=False, pairs=True),
+        training_job(referring=True, pairs=True),
     ),
     "BenchmarkRun": (benchmark_run(improving=False), benchmark_run(improving=True)),
 }

@@ -134,6 +134,8 @@ RULES: tuple[RuleRow, ...] = (
     _plain_uri("LoRATrainingJob.spec.baseModel.source"),
     _plain_uri("LoRATrainingJob.spec.initAdapter.source"),
     _plain_uri("LoRATrainingJob.spec.datasets[].source"),
+    _plain_uri("LoRATrainingJob.spec.preference.reference.adapter.source", variant=2),
+    _plain_uri("LoRATrainingJob.spec.preference.reference.model", variant=2),
     _plain_uri("LoRATrainingJob.spec.output.adapter"),
     _plain_uri("LoRATrainingJob.spec.output.merged"),
     _plain_uri("LoRATrainingJob.spec.output.push[]"),
@@ -415,6 +417,23 @@ RULES: tuple[RuleRow, ...] = (
         message="preference.beta must be above 0",
         accept=({"spec.preference.beta": "1e-3"}, {"spec.preference": {}}),
         reject=({"spec.preference.beta": "0"}, {"spec.preference.beta": "0.0"}),
+        variant=2,
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec.preference.reference",
+        message="preference.reference needs a model, an adapter, or both",
+        accept=({"spec.preference.reference.model": MISSING}, {"spec.preference.reference.adapter": MISSING}),
+        reject=({"spec.preference.reference": {}},),
+        variant=2,
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec.preference.reference.adapter",
+        message="give exactly one of source and trainingJobRef",
+        accept=({"spec.preference.reference.adapter": {"trainingJobRef": {"name": "t"}}},),
+        reject=(
+            {"spec.preference.reference.adapter": {}},
+            {"spec.preference.reference.adapter.trainingJobRef": {"name": "t"}},
+        ),
         variant=2,
     ),
     RuleRow(

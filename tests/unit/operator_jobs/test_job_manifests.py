@@ -1,6 +1,7 @@
 """The Jobs that run-to-end objects start."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,6 +98,23 @@ def test_each_stage_mounts_what_it_needs_and_writes_only_where_it_must(stage: st
     assert {path: only for path, only in mounts.items() if path not in OF_POD} == {
         f"/mnt/{path}": only for path, only in STAGE_MOUNTS[stage].items()
     }
+
+
+def test_reference_is_mounted_to_be_read_and_named_for_the_trainer() -> None:
+    reference = {"model": {"uri": "pvc://others/m"}, "adapter": {"trainingJobRef": {"name": "first"}}}
+    job = make_training(method="DPO", preference={"reference": reference})
+    plan = replace(make_training_plan(job), reference=Source(uri="pvc://published/first"))
+    for stage in ("prepare", "train"):
+        mounts = mounts_of(training_job(plan, stage))
+        assert mounts["/mnt/claims/others"]
+        assert mounts["/mnt/claims/published"]
+    config = TrainingConfig.model_validate_json(training_config_map(plan)["data"]["config.json"])
+    assert config.method == "DPO"
+    assert config.reference is not None
+    assert (config.reference.model_path, config.reference.model_source) == ("/mnt/claims/others/m", "pvc://others/m")
+    assert config.reference.adapter_path == "/mnt/claims/published/first"
+    plain = training_config_map(make_training_plan(make_training(method="DPO")))
+    assert TrainingConfig.model_validate_json(plain["data"]["config.json"]).reference is None
 
 
 GPU = {"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": 1}

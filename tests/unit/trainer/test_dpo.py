@@ -2,8 +2,10 @@
 
 import json
 import math
+import shutil
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from support.trainer_job import Job, byte_tokenizer
 from whetstone_api.adapter_artifact import Lineage, Probe
 from whetstone_api.training_preference import LossType, PreferenceSpec
 from whetstone_artifacts.folders import adapter_digest
+from whetstone_trainer.errors import UserError
+from whetstone_trainer.recipe import read_recipe
 
 pytestmark = pytest.mark.torch
 
@@ -84,20 +88,20 @@ def policy(model_folder: Path) -> Any:
     return model
 
 
-def compared(policy: Any) -> list[Sides]:
-    """Return the log-ratios of the pairs, computed by hand."""
+def compared(policy: Any, reference: Any = None) -> list[Sides]:
+    """Return the log-ratios of the pairs against a reference, or against the base, computed by hand."""
     found = []
     for pair in PAIRS:
         sides = [(pair["input_ids"], pair["labels"]), (pair["rejected_ids"], pair["rejected_labels"])]
         after = [score(policy, *side) for side in sides]
-        with policy.disable_adapter():
-            before = [score(policy, *side) for side in sides]
+        with nullcontext() if reference is not None else policy.disable_adapter():
+            before = [score(reference if reference is not None else policy, *side) for side in sides]
         counts = [sum(label != -100 for label in labels) for _, labels in sides]
         found.append((after[0] - before[0], after[1] - before[1], counts[0], counts[1], after[0]))
     return found
 
 
-def trainer_for(policy: Any, folder: Path, losses: list[dict[str, str]]) -> Any:
+def trainer_for(policy: Any, folder: Path, losses: list[dict[str, str]], **more: Any) -> Any:
     """Return the trainer of the policy; its reference is a frozen copy of the policy's adapter."""
     from datasets import Dataset
     from whetstone_trainer.dpo import dpo_trainer
@@ -108,6 +112,7 @@ def trainer_for(policy: Any, folder: Path, losses: list[dict[str, str]]) -> Any:
         model=policy,
         train_dataset=Dataset.from_list(PAIRS),
         processing_class=byte_tokenizer(),
+        **more,
     )
 
 
@@ -150,6 +155,61 @@ def test_dropout_is_the_policys_adapters_alone(policy: Any, tmp_path: Path) -> N
     policy.peft_config["default"].lora_dropout = 0.0
     policy.delete_adapter("ref")
     assert [name for name, rate in rates.items() if rate and not name.endswith("lora_dropout.default")] == []
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> dict[str, Path]:
+    """Another model of the same vocabulary, and an adapter of another shape for each of the two."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(11)
+    root = tmp_path_factory.mktemp("others")
+    shutil.copytree(model_folder, root / "model")
+    model = AutoModelForCausalLM.from_pretrained(model_folder)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.05)
+    model.save_pretrained(root / "model")
+    for name, folder in (("adapter", model_folder), ("adapter-of-model", root / "model")):
+        shape = LoraConfig(task_type="CAUSAL_LM", r=2, lora_dropout=0.5, target_modules=["q_proj", "down_proj"])
+        other = get_peft_model(AutoModelForCausalLM.from_pretrained(folder), shape)
+        for key, parameter in other.named_parameters():
+            if "lora_B" in key:
+                torch.nn.init.normal_(parameter, std=0.3)
+        other.save_pretrained(root / name)
+    return {name: root / name for name in ("model", "adapter", "adapter-of-model")}
+
+
+@pytest.mark.parametrize("kind", ["adapter", "model", "both"])
+def test_gains_are_measured_against_the_reference_that_is_named(
+    policy: Any, others: dict[str, Path], job: Job, kind: str
+) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+    from whetstone_trainer.dpo import drop_reference, load_reference_model
+
+    adapter = others["adapter-of-model" if kind == "both" else "adapter"]
+    base = others["model"] if kind != "adapter" else Path(job.values["baseModelPath"])
+    places = {"adapterPath": None if kind == "model" else str(adapter)}
+    places["modelPath"] = None if kind == "adapter" else str(base)
+    job.values |= {"method": "DPO", "reference": places}
+    reference = AutoModelForCausalLM.from_pretrained(base)
+    if kind != "model":
+        reference = PeftModel.from_pretrained(reference, adapter)
+    expected = sum(FORMULAS[LossType.SIGMOID](one) for one in compared(policy, reference.eval())) / len(PAIRS)
+    trainer = trainer_for(
+        policy,
+        job.folder,
+        [{"type": "Sigmoid"}],
+        ref_model=load_reference_model(job.config),
+        reference_adapter=places["adapterPath"],
+    )
+    trainer.model.train()
+    loss = float(trainer.compute_loss(trainer.model, trainer.data_collator(PAIRS)).detach())
+    drop_reference(trainer.model)
+    assert loss == pytest.approx(expected, rel=1e-4)
+    assert abs(loss - math.log(2)) > 1e-3
 
 
 @pytest.fixture(scope="module")
@@ -215,3 +275,44 @@ def test_pairs_go_on_from_a_taught_adapter_held_to_a_frozen_copy_of_it(
     assert killed.run("train", WHETSTONE_FAILPOINT="after-checkpoint:2") == -signal.SIGKILL
     assert killed.run("train") == 0, killed.log
     assert adapter_digest(killed.output) == adapter_digest(whole.output) != adapter_digest(taught.output)
+
+
+def refer(job: Job, **places: str) -> None:
+    """Name another reference."""
+    job.values["reference"] = {f"{part}Path": folder for part, folder in places.items()} | {
+        f"{part}Source": f"pvc://other/{part}" for part in places
+    }
+
+
+def test_taught_adapter_can_be_the_reference_of_a_new_one(taught: Job, job: Job) -> None:
+    prefer(job)
+    refer(job, adapter=str(taught.output))
+    assert job.run("train", WHETSTONE_FAILPOINT="after-checkpoint:4") == -signal.SIGKILL
+    assert job.run("train") == 0, job.log
+    first = json.loads((job.workspace / "checkpoints/checkpoint-6/trainer_state.json").read_bytes())["log_history"][0]
+    assert abs(first["loss"] - math.log(2)) > 1e-3
+    assert not (job.output / "ref").exists()
+    lineage = Lineage.model_validate_json((job.output / "lineage.json").read_bytes())
+    assert lineage.recipe["preference"]["reference"] == {"adapter": adapter_digest(taught.output)}  # type: ignore[index]
+
+
+def test_reference_that_does_not_fit_is_refused(job: Job, model_folder: Path) -> None:
+    prefer(job)
+    refer(job, adapter=str(job.folder / "absent"))
+    with pytest.raises(
+        UserError, match=r"^spec.preference.reference.adapter \(pvc://other/adapter\): .*does not exist"
+    ):
+        read_recipe(job.config)
+    refer(job, model=str(job.folder / "absent"))
+    with pytest.raises(UserError, match=r"^spec.preference.reference.model \(pvc://other/model\): "):
+        read_recipe(job.config)
+    other = job.folder / "other"
+    shutil.copytree(model_folder, other)
+    refer(job, model=str(other))
+    same = read_recipe(job.config)
+    assert set(same.content["preference"]["reference"]) == {"model"}
+    tokenizer = (other / "tokenizer.json").read_text()
+    (other / "tokenizer.json").write_text(tokenizer.replace("<|im_end|>", "<|other|>"))
+    with pytest.raises(UserError, match=r"another vocabulary than spec.baseModel") as caught:
+        read_recipe(job.config)
+    assert caught.value.reason == "BaseMismatch"

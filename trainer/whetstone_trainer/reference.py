@@ -1,0 +1,71 @@
+"""The reference that preferences are measured against, where the spec names one: checked before it is loaded."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from whetstone_api.jobs import TrainingConfig
+from whetstone_api.training_preference import ReferencePlaces
+from whetstone_api.vocabulary import Reason
+from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.fingerprint import model_fingerprint
+from whetstone_artifacts.folders import verify_adapter
+from whetstone_artifacts.preflight import check_adapter
+
+from whetstone_trainer.errors import UserError
+from whetstone_trainer.init_adapter import MAX_RANK
+
+
+def read_reference(config: TrainingConfig, base_fingerprint: str) -> dict[str, str]:
+    """Return what names the reference in a recipe, by digests; empty for the default reference.
+
+    Args:
+        config: The job's configuration.
+        base_fingerprint: Fingerprint of the base model's folder.
+
+    Raises:
+        UserError: Model or adapter is missing or damaged, or does not fit the base model.
+    """
+    places = config.reference
+    if places is None:
+        return {}
+    content: dict[str, str] = {}
+    fingerprint, folder = base_fingerprint, Path(config.base_model_path)
+    if places.model_path:
+        folder = Path(places.model_path)
+        field = f"spec.preference.reference.model ({places.model_source})"
+        try:
+            fingerprint = content["model"] = model_fingerprint(folder)
+        except ArtifactError as error:
+            raise UserError(error.reason, f"{field}: {error.message}") from error
+        if _vocabulary(folder) != _vocabulary(Path(config.base_model_path)):
+            raise UserError(
+                Reason.BASE_MISMATCH,
+                f"{field}: it has another vocabulary than spec.baseModel ({config.base_model_source}), so that its"
+                " probabilities are of other tokens; name a model of the same family",
+            )
+    if places.adapter_path:
+        content["adapter"] = _read_adapter(places, folder, fingerprint)
+    return content
+
+
+def _read_adapter(places: ReferencePlaces, model: Path, fingerprint: str) -> str:
+    folder = Path(places.adapter_path or "")
+    try:
+        digest = verify_adapter(folder, None).digest
+        model_config = json.loads((model / "config.json").read_bytes())
+        check_adapter(folder, base_fingerprint=fingerprint, max_rank=MAX_RANK, model_config=model_config)
+    except ArtifactError as error:
+        field = f"spec.preference.reference.adapter ({places.adapter_source})"
+        raise UserError(error.reason, f"{field}: {error.message}") from error
+    return digest
+
+
+def _vocabulary(folder: Path) -> Any:
+    """Return what a model's tokens mean, as far as its folder says so."""
+    try:
+        tokenizer = json.loads((folder / "tokenizer.json").read_bytes())
+        added = {token["content"]: token["id"] for token in tokenizer.get("added_tokens", ())}
+        return tokenizer["model"]["vocab"], added
+    except (OSError, ValueError, KeyError, TypeError):
+        return json.loads((folder / "config.json").read_bytes()).get("vocab_size")

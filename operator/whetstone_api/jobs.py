@@ -6,7 +6,7 @@ All places are paths inside the container; the operator has resolved references 
 from pydantic import Field
 
 from whetstone_api.benchmarkrun import AgentSpec, HarborSuite, SamplingSpec
-from whetstone_api.training_data import LossSpec
+from whetstone_api.training_data import LossSpec, PreparationSpec, RowFilter
 from whetstone_api.training_distributed import World
 from whetstone_api.training_evaluation import EvaluationSpec
 from whetstone_api.training_preference import PreferenceSpec, ReferencePlaces
@@ -36,6 +36,8 @@ class DatasetFile(WireModel):
     path: str
     field: str
     """Where the user named it, for messages: `spec.datasets[0].source.uri (pvc://data/train.jsonl)`."""
+    weight: str | None = None
+    filter: RowFilter | None = None
 
 
 class TrainingConfig(WireModel):
@@ -52,6 +54,7 @@ class TrainingConfig(WireModel):
     init_adapter_source: str | None = None
     """Its URI."""
     datasets: list[DatasetFile]
+    preparation: PreparationSpec = PreparationSpec()
     evaluation: EvaluationSpec | None = None
     method: Method = Method.SFT
     loss: LossSpec = LossSpec()

@@ -17,7 +17,7 @@ from whetstone_api.schema import (
     condition_column,
 )
 from whetstone_api.source import Source
-from whetstone_api.training_data import DatasetReport, DatasetSpec, LossSpec
+from whetstone_api.training_data import DatasetReport, DatasetSpec, LossSpec, PreparationSpec
 from whetstone_api.training_distributed import DistributedSpec
 from whetstone_api.training_evaluation import EvaluationSpec
 from whetstone_api.training_preference import PREFERENCE_RULES, PreferenceSpec
@@ -84,7 +84,9 @@ class LoRATrainingJobSpec(RunToEndSpec):
     datasets: Annotated[list[DatasetSpec], Field(min_length=1, max_length=16)] = Field(
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     )
-    """Training data, all of it used."""
+    """Training data."""
+    preparation: PreparationSpec | None = None
+    """Bounds on the data."""
     evaluation: EvaluationSpec | None = None
     """Rows that are measured during the training instead of learned; none when absent."""
     loss: LossSpec = LossSpec()

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ class Row:
         tools: Functions that the row offers the model.
         task: Digest of the task that the row came from, where the row says so.
         pair: The pair that the row is, in preference training.
+        reward: How well it went, where the row says so.
     """
 
     number: int
@@ -33,6 +34,12 @@ class Row:
     tools: list[dict[str, Any]] | None = None
     task: str | None
     pair: Pair | None = None
+    reward: float | None = None
+
+    @property
+    def turns(self) -> int:
+        """How often the assistant speaks."""
+        return sum(message["role"] == "assistant" for message in self.messages)
 
 
 def file_digest(dataset: DatasetFile) -> str:
@@ -103,4 +110,18 @@ def _row(dataset: DatasetFile, number: int, *, line: bytes, preference: Preferen
     except FormatError as error:
         raise invalid_row(dataset, number, str(error)) from error
     task = value.get("task")
-    return Row(number=number, messages=messages, tools=tools, task=task if isinstance(task, str) else None, pair=pair)
+    return Row(
+        number=number,
+        messages=messages,
+        tools=tools,
+        task=task if isinstance(task, str) else None,
+        pair=pair,
+        reward=_reward(value),
+    )
+
+
+def _reward(value: Mapping[str, Any]) -> float | None:
+    for name in ("reward", "success"):
+        if isinstance(found := value.get(name), bool | int | float):
+            return float(found)
+    return None

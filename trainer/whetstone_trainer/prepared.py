@@ -33,6 +33,30 @@ class Sample(WireModel):
     """Of a pair: the rejected side, where `segments` is the chosen one."""
 
 
+class DatasetCounts(WireModel):
+    """Where the rows of one dataset went; each is counted once, but for those that are truncated.
+
+    A conversation that is rendered to one row a turn counts as several, but in `read`.
+    """
+
+    name: str
+    read: int
+    filtered: int
+    """Left out by the filter."""
+    undrawn: int
+    """Left out by a weight below 1."""
+    dropped: int
+    """Left out because they are too long."""
+    duplicates: int
+    """Left out because an earlier row, of any dataset, is the same once rendered."""
+    learned: int
+    """Trained on, each counted once, whatever its weight."""
+    held_out: int
+    """Kept for the evaluation."""
+    truncated: int
+    """Of all rows: those that lost their end."""
+
+
 class PreparedReport(WireModel):
     """What Prepare made."""
 
@@ -41,6 +65,8 @@ class PreparedReport(WireModel):
     dataset: DatasetReport
     datasets: list[DatasetIdentity]
     """With the rows of each that are trained on."""
+    counts: list[DatasetCounts] = Field(default_factory=list)
+    """Where the rows of each dataset went."""
     task_digests: list[str]
     samples: list[Sample]
     templates: list[TemplateCase] = Field(default_factory=list)

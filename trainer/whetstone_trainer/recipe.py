@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from whetstone_api.digests import canonical_digest
-from whetstone_api.jobs import TrainingConfig
+from whetstone_api.jobs import DatasetFile, TrainingConfig
+from whetstone_api.training_data import TooLong
 from whetstone_api.training_evaluation import EvaluationSpec
 from whetstone_api.training_settings import Method
 from whetstone_api.vocabulary import Reason
@@ -96,7 +97,8 @@ def read_recipe(config: TrainingConfig) -> Recipe:
         "chatTemplate": _template_digest(folder),
         "initAdapter": init.digest if init else None,
         "datasets": [
-            {"name": dataset.name, "digest": digest} for dataset, digest in zip(config.datasets, digests, strict=True)
+            {"name": dataset.name, "digest": digest, **use_content(dataset)}
+            for dataset, digest in zip(config.datasets, digests, strict=True)
         ],
         "loss": {"target": config.loss.target, **({"maskSuboptimal": True} if config.loss.mask_suboptimal else {})},
         "lora": {
@@ -118,6 +120,8 @@ def read_recipe(config: TrainingConfig) -> Recipe:
             "seed": settings.seed,
         },
     }
+    if config.preparation.too_long is not TooLong.FAIL:
+        content["tooLong"] = config.preparation.too_long
     if config.evaluation is not None:
         content["evaluation"] = held_out_content(config.evaluation)
     if config.world.ranks > 1:
@@ -140,6 +144,17 @@ def read_recipe(config: TrainingConfig) -> Recipe:
         dataset_digests=digests,
         settings=settings,
     )
+
+
+def use_content(dataset: DatasetFile) -> dict[str, Any]:
+    """Return what the recipe says of the rows of a dataset that are used, and how often; empty for all of them once."""
+    content: dict[str, Any] = {}
+    if dataset.weight is not None and Decimal(dataset.weight) != 1:
+        content["weight"] = _plain(Decimal(dataset.weight))
+    if dataset.filter is not None:
+        least, most = dataset.filter.minimum_reward, dataset.filter.maximum_turns
+        content["filter"] = {"minimumReward": None if least is None else _plain(Decimal(least)), "maximumTurns": most}
+    return content
 
 
 def held_out_content(evaluation: EvaluationSpec) -> dict[str, str]:

@@ -9,7 +9,6 @@ one. Holds 8 bytes a row.
 from array import array
 from collections.abc import Iterable
 from decimal import Decimal
-from hashlib import blake2b
 
 from whetstone_api.jobs import DatasetFile, TrainingConfig
 from whetstone_api.vocabulary import Reason
@@ -18,6 +17,7 @@ from whetstone_trainer.dataset import Row, read_rows
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.figures import nearest_ranks
 from whetstone_trainer.preference_rows import preference_of
+from whetstone_trainer.selection import number_of, passes
 
 
 class Split:
@@ -43,8 +43,9 @@ class Split:
 
 def task_number(row: Row, seed: int) -> int:
     """Return the number of a row's task, spread evenly from 0 to 2^64 - 1."""
-    task = f"task {row.task}" if row.task else f"row {(row.pair.prompt if row.pair else row.messages)!r}"
-    return int.from_bytes(blake2b(f"{seed} {task}".encode(), digest_size=8).digest())
+    return number_of(
+        f"task {row.task}" if row.task else f"row {(row.pair.prompt if row.pair else row.messages)!r}", seed
+    )
 
 
 def plan_split(config: TrainingConfig, seed: int) -> Split:
@@ -60,12 +61,15 @@ def plan_split(config: TrainingConfig, seed: int) -> Split:
     asked = config.evaluation
     if asked is None or asked.share is None:
         return Split(seed, dataset=asked.dataset if asked else None)
-    rows = (row for dataset in config.datasets for row in read_rows(dataset, preference_of(config)))
+    preference = preference_of(config)
+    rows = (row for dataset in config.datasets for row in read_rows(dataset, preference) if passes(dataset, row))
     return Split(seed, threshold=_threshold(rows, Decimal(asked.share), seed))
 
 
 def _threshold(rows: Iterable[Row], share: Decimal, seed: int) -> int:
     numbers = array("Q", (task_number(row, seed) for row in rows))
+    if not numbers:
+        raise UserError(Reason.DATASET_EMPTY, "spec.datasets: the filters leave no row; loosen them")
     threshold, last = nearest_ranks(numbers, (share, Decimal(1)))
     if threshold == last:
         raise UserError(

@@ -10,7 +10,7 @@ from whetstone_api.jobs import DatasetFile, ObjectIdentity, TrainingConfig
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
 from whetstone_api.source import Source
-from whetstone_api.training_data import DatasetSpec
+from whetstone_api.training_data import DatasetSpec, PreparationSpec
 from whetstone_api.training_preference import ReferencePlaces
 from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, CONFIGMAPS_ROOT, Label
 
@@ -61,18 +61,16 @@ def stage_job_name(job: LoRATrainingJob, *, stage: str, retry: str | None) -> st
 
 
 def dataset_file(dataset: DatasetSpec, position: int) -> DatasetFile:
-    """Return where a dataset lies in the container, and how the user named it."""
+    """Return where a dataset lies in the container, how the user named it, and what is used of it."""
     if dataset.source is not None:
-        field = f"spec.datasets[{position}].source.uri ({dataset.source.uri})"
-        return DatasetFile(name=dataset.name, path=dataset.source.mount_path, field=field)
-    if dataset.config_map_ref is None:
+        path, field = dataset.source.mount_path, f"spec.datasets[{position}].source.uri ({dataset.source.uri})"
+    elif dataset.config_map_ref is not None:
+        reference = dataset.config_map_ref
+        path = f"{CONFIGMAPS_ROOT}/{reference.name}/{reference.key}"
+        field = f"spec.datasets[{position}].configMapRef (key {reference.key} of ConfigMap {reference.name})"
+    else:
         raise ValueError(f"spec.datasets[{position}] has neither source nor configMapRef")
-    reference = dataset.config_map_ref
-    return DatasetFile(
-        name=dataset.name,
-        path=f"{CONFIGMAPS_ROOT}/{reference.name}/{reference.key}",
-        field=f"spec.datasets[{position}].configMapRef (key {reference.key} of ConfigMap {reference.name})",
-    )
+    return DatasetFile(name=dataset.name, path=path, field=field, weight=dataset.weight, filter=dataset.filter)
 
 
 def training_config(plan: TrainingPlan) -> TrainingConfig:
@@ -89,6 +87,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         init_adapter_path=plan.init.mount_path if plan.init else None,
         init_adapter_source=plan.init.uri if plan.init else None,
         datasets=[dataset_file(dataset, position) for position, dataset in enumerate(job.spec.datasets)],
+        preparation=job.spec.preparation or PreparationSpec(),
         evaluation=job.spec.evaluation,
         method=job.spec.method,
         loss=job.spec.loss,

@@ -358,6 +358,12 @@ RULES: tuple[RuleRow, ...] = (
         reject=({"spec.datasets.0": {"name": "d"}}, {"spec.datasets.0.configMapRef": {"name": "m", "key": "k"}}),
     ),
     RuleRow(
+        node="LoRATrainingJob.spec.datasets[].filter",
+        message="a filter needs minimumReward or maximumTurns",
+        accept=({"spec.datasets.0.filter": {"minimumReward": "0"}}, {"spec.datasets.0.filter": {"maximumTurns": 1}}),
+        reject=({"spec.datasets.0.filter": {}},),
+    ),
+    RuleRow(
         node="LoRATrainingJob.spec.evaluation",
         message="give exactly one of evaluation.dataset and share",
         accept=({"spec.evaluation": {"dataset": "held-out"}},),
@@ -501,6 +507,7 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "baseModel": {"source": SOURCE},
         "datasets": [{"name": "e", "source": SOURCE}],
         "initAdapter": {"source": {"uri": "pvc://adapters/other"}},
+        "preparation": {"tooLong": "Fail"},
         "evaluation": {"share": "0.2"},
         "method": "DPO",
         "loss": {"target": "Assistant"},

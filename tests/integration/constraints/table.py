@@ -24,6 +24,7 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
         *("Sigmoid", "SigmoidNorm", "Hinge", "Ipo", "ApoZero", "ApoDown"),
         *("BcoPair", "NcaPair", "SppoHard", "Sft"),
     ),
+    f"{LT}.spec.preparation.tooLong": ("Fail", "Drop", "Truncate"),
     f"{MS}.spec.aliases[].promotion.gates[].metric": ("Mean", "StrictMean", "Coverage"),
     f"{MS}.spec.engine.dtype": ("Auto", "Float32", "BFloat16", "Float16"),
     f"{MS}.spec.engine.quantization": (
@@ -48,6 +49,8 @@ RANGES: Mapping[str, tuple[int, int]] = {
     f"{LT}.spec.checkpoint.keep": (1, 100),
     f"{LT}.spec.distributed.nodes": (1, 64),
     f"{LT}.spec.distributed.processesPerNode": (1, 16),
+    f"{LT}.spec.datasets[].filter.maximumTurns": (1, 100000),
+    f"{LT}.spec.preparation.minimumRows": (1, 1000000000),
     f"{LT}.spec.hyperparameters.batchSize": (1, 65536),
     f"{LT}.spec.hyperparameters.epochs": (1, 1000),
     f"{LT}.spec.hyperparameters.maxLength": (16, 4194304),
@@ -85,6 +88,7 @@ ITEMS: Mapping[str, tuple[int, int]] = {
     f"{LT}.spec.preference.losses": (1, 4),
     f"{LT}.status.conditions": (0, 32),
     f"{LT}.status.pushes": (0, 4),
+    f"{LT}.status.dataset.advice": (0, 4),
     f"{MS}.spec.adapterStores": (0, 16),
     f"{MS}.spec.adapters": (0, 64),
     f"{MS}.spec.aliases": (0, 32),
@@ -158,6 +162,7 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     f"{LT}.status.adapter.digest": (0, 71),
     f"{LT}.status.adapter.publishedAt": (0, 64),
     f"{LT}.status.adapter.uri": (0, 512),
+    f"{LT}.status.dataset.advice[]": (0, 256),
     f"{LT}.status.dataset.recipeDigest": (0, 71),
     f"{LT}.status.finishedAt": (0, 64),
     f"{LT}.status.handledRetry": (0, 256),
@@ -347,6 +352,9 @@ SHARE = Format(
     0, 8, accept=("0.5", "0.05", "1", "1.0", "0.923456"), reject=("", "0", "0.0", "1.5", ".5", "0.", "90", "0.9 ", "-1")
 )
 OPEN_SHARE = Format(0, 8, accept=("0.5", "0.05", "0.999999"), reject=("", "0", "0.0", "1", "1.0", ".5", "0.", "5e-1"))
+WEIGHT = Format(
+    1, 8, accept=("1", "2", "0.5", "99.9", "10", "0.000001"), reject=("0", "0.0", "100", "01", ".5", "1.", "-1", "1e1")
+)
 AUTO = Format(0, 4, accept=("Auto",), reject=("", "auto", "4", "Aut", "None"))
 PARSER = Format(1, 64, accept=("h", "qwen3_coder", "a-b", "a" * 64), reject=("A", "_a", "-a", "a b", "a.b", "a/b"))
 VARIABLE = Format(1, 128, accept=("N", "OMP_NUM_THREADS", "_n0", "A" * 128), reject=("0A", "A-B", "A.B", "A B", "A=B"))
@@ -384,7 +392,10 @@ FORMATS: Mapping[str, Format] = {
     f"{LT}.spec.baseModel.modelServerRef.name": OBJECT_NAME,
     f"{LT}.spec.baseModel.source.uri": URI,
     f"{LT}.spec.datasets[].name": VOLUME_NAME,
+    f"{LT}.spec.datasets[].filter.minimumReward": SIGNED_DECIMAL,
     f"{LT}.spec.datasets[].source.uri": URI,
+    f"{LT}.spec.datasets[].weight": WEIGHT,
+    f"{LT}.spec.preparation.maximumTooLong": SHARE,
     f"{LT}.spec.evaluation.dataset": VOLUME_NAME,
     f"{LT}.spec.evaluation.share": OPEN_SHARE,
     f"{LT}.spec.initAdapter.source.uri": URI,
@@ -405,6 +416,8 @@ FORMATS: Mapping[str, Format] = {
     f"{LT}.spec.output.push[].uri": PUSH_URI,
     f"{LT}.spec.resources.limits.*": QUANTITY,
     f"{LT}.spec.resources.requests.*": QUANTITY,
+    f"{LT}.status.dataset.lossShare": DECIMAL,
+    f"{LT}.status.dataset.truncatedShare": DECIMAL,
     f"{LT}.status.progress.loss": SIGNED_DECIMAL,
     f"{MS}.spec.adapterStores[].name": VOLUME_NAME,
     f"{MS}.spec.adapters[].name": SERVED_NAME,

@@ -152,6 +152,18 @@ def test_training_config_names_each_dataset_as_the_user_did() -> None:
     assert config.report_url == "http://op/v1/reports/loratrainingjobs/n/t"
 
 
+def test_training_config_says_what_is_used_of_the_data() -> None:
+    rows = {"source": {"uri": "pvc://data/a.jsonl"}, "weight": "2", "filter": {"maximumTurns": 3}}
+    job = make_training(datasets=[{"name": "a", **rows}], preparation={"minimumRows": 7}, evaluation={"share": "0.1"})
+    config = TrainingConfig.model_validate_json(training_config_map(make_training_plan(job))["data"]["config.json"])
+    assert config.datasets[0].weight == "2"
+    assert config.datasets[0].filter is not None
+    assert config.datasets[0].filter.maximum_turns == 3
+    assert config.preparation.minimum_rows == 7
+    assert config.evaluation is not None
+    assert config.evaluation.share == "0.1"
+
+
 @pytest.mark.parametrize("stage", ["prepare", "train", "merge"])
 def test_job_fails_at_once_on_wrong_input_and_ignores_evictions(stage: str) -> None:
     rules = training_job(make_training_plan(make_training()), stage)["spec"]["podFailurePolicy"]["rules"]

@@ -1,6 +1,8 @@
 """Prepare: masked rows in Arrow with a report, made once a recipe."""
 
+import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ from support.trainer_job import FIELD, SMOLLM2_TEMPLATE, Job, byte_tokenizer, ch
 from whetstone_api.jobs import EXIT_USER_ERROR
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.prepare import prepare_data
-from whetstone_trainer.prepared import PREPARED_FOLDER, ROWS_FILE
+from whetstone_trainer.prepared import PREPARED_FOLDER, REPORT_FILE, ROWS_FILE
 from whetstone_trainer.recipe import read_recipe
 
 pytestmark = pytest.mark.torch
@@ -158,6 +160,120 @@ def test_row_longer_than_the_limit_is_refused(job: Job) -> None:
     assert job.report.reason == "DatasetTooLong"
     assert job.report.message.startswith(f"{FIELD}, row 2: has 333 tokens")
     assert "the limit is 256" in job.report.message
+
+
+def test_longer_rows_are_dropped_where_the_job_says_so(job: Job) -> None:
+    job.write([chat_row("q", "a"), chat_row("r", "a" * 300), chat_row("s", "a")])
+    strict = read_recipe(job.config)
+    job.values["preparation"] = {"tooLong": "Drop", "maximumTooLong": "0.5"}
+    recipe = read_recipe(job.config)
+    report = prepare_data(job.config, recipe).dataset
+    assert (report.read, report.rows, report.dropped, report.truncated) == (3, 2, 1, 0)
+    assert recipe.digest != strict.digest
+
+
+def test_longer_rows_lose_their_end_where_the_job_says_so(job: Job) -> None:
+    learned, all_context = chat_row("r", "a" * 300), chat_row("q" * 300, "a")
+    job.write([chat_row("q", "a"), learned, all_context])
+    job.values["preparation"] = {"tooLong": "Truncate", "maximumTooLong": "1"}
+    report = prepare_data(job.config, read_recipe(job.config))
+    rows = prepared_rows(job)
+    assert [len(row["input_ids"]) for row in rows] == [34, 256]
+    start = len(rows[1]["labels"]) - sum(label != -100 for label in rows[1]["labels"])
+    assert rows[1]["labels"][start:] == rows[1]["input_ids"][start:]
+    assert report.samples[1].segments[-1].text == "a" * (256 - start)
+    assert (report.dataset.dropped, report.dataset.truncated, report.dataset.truncated_share) == (1, 1, "0.3333")
+    assert any("1 rows lost their end" in one for one in report.dataset.advice or [])
+
+
+def test_more_long_rows_than_allowed_are_refused(job: Job) -> None:
+    job.write([chat_row(f"q{number}", "a") for number in range(8)] + [chat_row("r", "a" * 300)])
+    job.values["preparation"] = {"tooLong": "Drop"}
+    assert job.run("prepare") == EXIT_USER_ERROR
+    assert job.report.reason == "DatasetTooLong"
+    assert "1 of 9 rows are longer" in job.report.message
+    assert "spec.preparation.maximumTooLong is 0.1" in job.report.message
+
+
+def test_too_few_rows_are_refused_also_where_data_is_prepared(job: Job) -> None:
+    job.write([chat_row("q", "a"), chat_row("q", "a"), chat_row("r", "a")])
+    job.values["preparation"] = {"minimumRows": 2}
+    recipe = read_recipe(job.config)
+    prepare_data(job.config, recipe)
+    job.values["preparation"]["minimumRows"] = 3
+    assert read_recipe(job.config).digest == recipe.digest
+    assert job.run("prepare") == EXIT_USER_ERROR
+    assert job.report.reason == "DatasetTooSmall"
+    assert job.report.message.startswith("spec.datasets: 2 rows are left to learn from, of 3 read (1 duplicates);")
+
+
+def test_longest_row_decides_the_length_where_none_is_asked(job: Job) -> None:
+    job.write([chat_row("q", "a" * 40), chat_row("q", "a")])
+    report = prepare_data(job.config, read_recipe(job.config)).dataset
+    assert (report.longest, report.max_length) == (73, 128)
+    job.write([chat_row("q", "a" * 220)])
+    assert prepare_data(job.config, read_recipe(job.config)).dataset.max_length == 256
+    job.values["hyperparameters"]["maxLength"] = 254
+    assert prepare_data(job.config, read_recipe(job.config)).dataset.max_length == 254
+
+
+def test_report_on_disk_says_where_the_rows_of_each_dataset_went(job: Job) -> None:
+    other = job.folder / "other.jsonl"
+    other.write_text(job.data.read_text())
+    job.values["datasets"].append({"name": "other", "path": str(other), "field": FIELD})
+    prepare_data(job.config, read_recipe(job.config))
+    report = json.loads((job.workspace / PREPARED_FOLDER / REPORT_FILE).read_bytes())
+    counts = [{key: one[key] for key in ("name", "read", "learned", "duplicates")} for one in report["counts"]]
+    assert counts == [
+        {"name": "train", "read": 12, "learned": 12, "duplicates": 0},
+        {"name": "other", "read": 12, "learned": 0, "duplicates": 12},
+    ]
+    assert len(report["samples"]) == 3
+    assert report["dataset"]["lossShare"] == f"{report['dataset']['lossTokens'] / report['dataset']['tokens']:.4f}"
+
+
+def test_weight_repeats_or_draws_rows(job: Job) -> None:
+    job.write([chat_row(f"q{number}", "a") for number in range(400)])
+    plain = read_recipe(job.config)
+    job.values["datasets"][0]["weight"] = "1.0"
+    assert read_recipe(job.config).digest == plain.digest
+    job.values["datasets"][0]["weight"] = "2.5"
+    recipe = read_recipe(job.config)
+    assert recipe.digest != plain.digest
+    report = prepare_data(job.config, recipe)
+    rows = prepared_rows(job)
+    assert len(rows) == report.dataset.rows
+    times = Counter(tuple(row["input_ids"]) for row in rows)
+    assert set(times.values()) == {2, 3}
+    assert 140 < sum(number == 3 for number in times.values()) < 260
+    assert report.datasets[0].rows == 400
+    job.values["datasets"][0]["weight"] = "0.5"
+    report = prepare_data(job.config, read_recipe(job.config))
+    assert 140 < report.dataset.rows < 260
+    assert report.dataset.undrawn == 400 - report.dataset.rows
+    again = prepared_rows(job)
+    shutil.rmtree(job.workspace)
+    prepare_data(job.config, read_recipe(job.config))
+    assert prepared_rows(job) == again
+
+
+def test_filter_leaves_out_rows_by_reward_and_turns(job: Job) -> None:
+    long = {"messages": chat_row("q", "first")["messages"] + chat_row("r", "last")["messages"][1:], "reward": 1}
+    rows = [{**chat_row(f"q{number}", "a"), "reward": number / 4} for number in range(5)]
+    job.write([*rows, long, {**chat_row("yes", "a"), "success": True}, {**chat_row("no", "a"), "success": False}])
+    plain = read_recipe(job.config)
+    job.values["datasets"][0]["filter"] = {"minimumReward": "0.75", "maximumTurns": 1}
+    recipe = read_recipe(job.config)
+    report = prepare_data(job.config, recipe).dataset
+    assert (report.read, report.rows, report.filtered) == (8, 3, 5)
+    assert recipe.digest != plain.digest
+
+
+def test_row_without_reward_is_refused_by_a_filter_on_it(job: Job) -> None:
+    job.values["datasets"][0]["filter"] = {"minimumReward": "1"}
+    assert job.run("prepare") == EXIT_USER_ERROR
+    assert job.report.reason == "DatasetInvalid"
+    assert job.report.message.startswith(f"{FIELD}, row 1: has neither a number `reward`")
 
 
 def test_model_without_template_is_refused(job: Job, model_folder: Any) -> None:

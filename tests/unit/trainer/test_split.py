@@ -99,5 +99,5 @@ def test_evaluation_on_copies_of_what_is_learned_is_refused(job: Job) -> None:
     job.values["datasets"].append({**job.values["datasets"][0], "name": "test"})
     job.values["evaluation"] = {"dataset": "test"}
     assert job.run("prepare") == EXIT_USER_ERROR
-    assert job.report.reason == "DatasetEmpty"
+    assert job.report.reason == "DatasetTooSmall"
     assert "no row is left to evaluate on" in job.report.message

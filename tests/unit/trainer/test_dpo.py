@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -316,3 +317,20 @@ def test_reference_that_does_not_fit_is_refused(job: Job, model_folder: Path) ->
     with pytest.raises(UserError, match=r"another vocabulary than spec.baseModel") as caught:
         read_recipe(job.config)
     assert caught.value.reason == "BaseMismatch"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["DDP", "FSDP"])
+def test_two_processes_learn_from_pairs_what_one_does(
+    taught: Job, make_job: Callable[[str], Job], strategy: str
+) -> None:
+    losses = []
+    for name, world in (("one", None), ("two", {"nodes": 1, "processesPerNode": 2, "strategy": strategy})):
+        job = continued(make_job(name), taught)
+        job.values["hyperparameters"]["microBatchSize"] = 1
+        if world:
+            job.values["world"] = world
+        assert job.run("train") == 0, job.log
+        losses.append([float(loss) for loss in re.findall(r"'loss': '?([0-9.e+-]+)", job.log)])
+    assert len(losses[0]) == 6
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)

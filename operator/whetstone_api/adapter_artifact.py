@@ -116,6 +116,8 @@ class Lineage(WireModel):
     """Final figures as decimals."""
     versions: dict[str, str] = Field(default_factory=dict)
     """Versions of trl, peft, transformers, torch and whetstone."""
+    plan: dict[str, object] | None = None
+    """How the training used its device (`ChosenPlan`)."""
     published_at: str
     """RFC 3339."""
     merged_adapter: str | None = None

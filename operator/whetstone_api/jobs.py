@@ -9,6 +9,7 @@ from whetstone_api.benchmarkrun import AgentSpec, HarborSuite, SamplingSpec
 from whetstone_api.training_data import LossSpec, PreparationSpec, RowFilter
 from whetstone_api.training_distributed import World
 from whetstone_api.training_evaluation import EvaluationSpec
+from whetstone_api.training_plan import PlanSpec
 from whetstone_api.training_preference import PreferenceSpec, ReferencePlaces
 from whetstone_api.training_push import PushTarget
 from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec, Method
@@ -63,6 +64,9 @@ class TrainingConfig(WireModel):
     """Where the reference lies that `preference` names; None for the default one."""
     lora: LoraSpec
     hyperparameters: Hyperparameters
+    plan: PlanSpec = PlanSpec()
+    on_accelerator: bool = False
+    """Whether the training asks for one; Prepare, which estimates its memory, runs without."""
     checkpoint: CheckpointSpec
     world: World = World()
     """The processes that train together."""

@@ -20,6 +20,7 @@ from whetstone_api.source import Source
 from whetstone_api.training_data import DatasetReport, DatasetSpec, LossSpec, PreparationSpec
 from whetstone_api.training_distributed import DistributedSpec
 from whetstone_api.training_evaluation import EvaluationSpec
+from whetstone_api.training_plan import ChosenPlan, MemoryEstimate, PlanSpec
 from whetstone_api.training_preference import PREFERENCE_RULES, PreferenceSpec
 from whetstone_api.training_push import MAX_PUSHES, PushResult
 from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingOutput, TrainingProgress
@@ -99,6 +100,8 @@ class LoRATrainingJobSpec(RunToEndSpec):
     """How to train."""
     distributed: DistributedSpec | None = None
     """By how many processes to train; when absent, one for each GPU that `resources.limits` asks for."""
+    plan: PlanSpec = PlanSpec()
+    """How the training uses its device."""
     workspace: WorkspaceSpec
     """Where the prepared data and the checkpoints lie."""
     checkpoint: CheckpointSpec = CheckpointSpec()
@@ -127,6 +130,10 @@ class LoRATrainingJobStatus(Status):
     """Where the training is."""
     dataset: DatasetReport | None = None
     """What Prepare found."""
+    estimate: MemoryEstimate | None = None
+    """What the training is estimated to take of one device; none where the model's shape is not known."""
+    plan: ChosenPlan | None = None
+    """How the training used its device."""
     attempts: int | None = None
     """Pods of the training Job that were started."""
     adapter: PublishedAdapter | None = None

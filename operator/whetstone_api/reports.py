@@ -50,8 +50,8 @@ class TerminationReport(WireModel):
     """A `Reason`."""
     message: str
     result: dict[str, Any] = Field(default_factory=dict)
-    """Prepare: `dataset` (DatasetReport). Train: `adapter` (PublishedAdapter), `metrics`, `adopted`.
-    Merge: `merged` (MergedModel), `pushes` (list of PushResult).
+    """Prepare: `dataset` (DatasetReport), `estimate` (MemoryEstimate). Train: `adapter` (PublishedAdapter), `metrics`,
+    `plan` (ChosenPlan), `adopted`. Merge: `merged` (MergedModel), `pushes` (list of PushResult).
     Benchmark: `target`, `results`, `comparison`, `recipeDigest`, `suiteDigest`, `contaminated` (task names),
     `adopted`."""
 

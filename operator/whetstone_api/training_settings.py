@@ -45,8 +45,6 @@ class Hyperparameters(ApiModel):
     """Peak learning rate; 2e-4 for SFT and 5e-6 for DPO when absent."""
     batch_size: Annotated[int, Field(ge=1, le=65536)] = 8
     """Rows per optimizer step."""
-    micro_batch_size: Annotated[int, Field(ge=1, le=65536)] | None = None
-    """Rows per forward pass; batchSize when absent."""
     warmup_ratio: DecimalString = "0.1"
     """Share of the steps in which the learning rate rises."""
     max_length: Annotated[int, Field(ge=16, le=4194304)] | None = None

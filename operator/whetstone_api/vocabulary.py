@@ -270,6 +270,8 @@ class Reason(StrEnum):
     """A row is longer than `maxLength`, or more rows are than `preparation` allows; the message names the field."""
     DATASET_TOO_SMALL = "DatasetTooSmall"
     """Fewer rows to learn from are left than `preparation.minimumRows` asks for; the message says where rows went."""
+    DEVICE_TOO_SMALL = "DeviceTooSmall"
+    """The training takes more memory than a device has; the message says how much, and what to change."""
     NO_CHAT_TEMPLATE = "NoChatTemplate"
     """The base model has no chat template that can be masked."""
     BASE_MODEL_NOT_FOUND = "BaseModelNotFound"

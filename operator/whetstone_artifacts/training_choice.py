@@ -20,6 +20,8 @@ CHECKPOINTED = 0.7
 USABLE = 0.92
 """Share of a device's free memory that is planned with; the rest is for the estimate's error and lost corners."""
 
+UNITS = {"Gi": 1 << 30, "Mi": 1 << 20, "G": 10**9, "M": 10**6}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
@@ -103,6 +105,18 @@ def next_smaller(choice: Choice, freedom: Freedom) -> Choice | None:
     if freedom.checkpointing is None and not choice.checkpointing:
         return Choice(micro_batch=choice.micro_batch, checkpointing=True, memory=None)
     return None
+
+
+def memory_bytes(text: str) -> int:
+    """Read an amount of memory such as `80Gi` or `24G`; a bare number is bytes.
+
+    Raises:
+        ValueError: It is none.
+    """
+    for unit, size in UNITS.items():
+        if text.endswith(unit):
+            return int(float(text.removesuffix(unit)) * size)
+    return int(text)
 
 
 def _speed(choice: Choice, freedom: Freedom) -> float:

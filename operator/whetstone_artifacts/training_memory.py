@@ -55,7 +55,7 @@ class TrainingShape:
         width: Bytes of a number in the computation: 2 on accelerators, 4 on CPUs.
         fused_loss: Whether the loss is computed without holding all logits.
         fused_attention: Whether the attention kernel holds no matrix of length x length.
-        shards: Devices that share weights and adapter (FSDP, ZeRO-3).
+        shards: Devices that share the weights (FSDP).
     """
 
     micro_batch: int
@@ -131,7 +131,7 @@ def estimate_training(facts: ModelFacts, shape: TrainingShape) -> TrainingMemory
     dequantized = facts.inner * facts.hidden * shape.width if shape.quantization else 0
     return TrainingMemory(
         weights=training_weights(facts, shape) // shape.shards + gathered,
-        adapter=_adapter(facts, shape, adapted) // shape.shards,
+        adapter=_adapter(facts, shape, adapted),
         activations=facts.layers * (inputs if shape.checkpointing else kept),
         layer=backward + dequantized + (kept if shape.checkpointing else 0),
         loss=_loss(facts, shape),

@@ -15,6 +15,7 @@ from whetstone_artifacts.models import model_digest
 from whetstone_artifacts.sources.credentials import credentials_of_environment, read_credentials
 from whetstone_artifacts.sources.parcel import read_parcel
 from whetstone_artifacts.sources.push import open_destination
+from whetstone_artifacts.training_choice import memory_bytes
 
 EXIT_INVALID = 1
 EXIT_USAGE = 2
@@ -136,15 +137,6 @@ def estimate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _bytes(text: str) -> int:
-    """Read an amount of memory such as `80Gi`."""
-    units = {"Gi": 1 << 30, "Mi": 1 << 20, "G": 10**9, "M": 10**6}
-    for unit, size in units.items():
-        if text.endswith(unit):
-            return int(float(text.removesuffix(unit)) * size)
-    return int(text)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
@@ -168,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     memory.add_argument("-f", dest="file", type=Path, required=True, metavar="manifest", help="`-` is standard input")
     memory.add_argument("--model-config", type=Path, required=True, help="the base model's folder or its config.json")
     memory.add_argument("--longest", type=int, help="tokens of the longest row or request")
-    memory.add_argument("--memory", type=_bytes, help="memory of one accelerator, as in 80Gi")
+    memory.add_argument("--memory", type=memory_bytes, help="memory of one accelerator, as in 80Gi")
     memory.add_argument("--output", choices=("text", "json"), default="text")
     options = parser.parse_args(arguments)
     if options.command == "push":

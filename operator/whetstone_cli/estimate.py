@@ -11,9 +11,11 @@ from whetstone_api.capacity import AUTO, DEFAULT_RANK, DEFAULT_SLOTS, AdapterCap
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.model_facts import ModelFacts
 from whetstone_api.modelserver import ModelServer
+from whetstone_api.training_plan import Attention, Switch
+from whetstone_api.training_settings import Method
 from whetstone_artifacts.model_facts import facts_of_config, read_model_facts
 from whetstone_artifacts.serving_memory import estimate, quantity
-from whetstone_artifacts.training_choice import Choice, Freedom, choices, fastest, most_sparing
+from whetstone_artifacts.training_choice import Choice, Freedom, choices, fastest, memory_bytes, most_sparing
 from whetstone_artifacts.training_memory import TrainingShape
 
 
@@ -89,14 +91,25 @@ def estimate_object(
 def _training(job: LoRATrainingJob, facts: ModelFacts, *, longest: int | None, free: int | None) -> list[Estimated]:
     asked, lora = job.spec.hyperparameters, job.spec.lora
     length = longest or asked.max_length or facts.max_length
+    plan = job.spec.plan
     shape = TrainingShape(
         micro_batch=1,
-        length=length,
+        # Both sides of a pair pass the model together.
+        length=length * (1 if job.spec.method is Method.SFT else 2),
         rank=lora.rank,
         targets=lora.target_modules,
         dropout=Decimal(lora.dropout) > 0,
+        fused_attention=plan.attention is not Attention.EAGER,
     )
-    freedom = Freedom(batch_size=asked.batch_size, micro_batch=asked.micro_batch_size, typical_length=length)
+    again = plan.gradient_checkpointing
+    freedom = Freedom(
+        batch_size=asked.batch_size,
+        micro_batch=plan.micro_batch_size if isinstance(plan.micro_batch_size, int) else None,
+        checkpointing=None if again is Switch.AUTO else again is Switch.ENABLED,
+        typical_length=length,
+    )
+    if free is None and plan.device_memory:
+        free = memory_bytes(plan.device_memory)
     found = choices(facts, shape, freedom)
     name = f"LoRATrainingJob/{job.metadata.name}"
     if free is None:

@@ -23,5 +23,5 @@ def prefer(job: Job, **preference: Any) -> Job:
     job.write([pair_row(f"q{number}", f"a{number}" * 3, f"b{number}", task=f"sha256:{number}") for number in range(8)])
     job.values["method"] = "DPO"
     job.values["preference"] = preference
-    job.values["hyperparameters"] = {"epochs": 3, "batchSize": 4, "microBatchSize": 2, "learningRate": "1e-2"}
+    job.values["hyperparameters"] = {"epochs": 3, "batchSize": 4, "learningRate": "1e-2"}
     return job

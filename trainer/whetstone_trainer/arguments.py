@@ -6,26 +6,24 @@ from typing import Any
 import torch
 from whetstone_api.jobs import TrainingConfig
 
+from whetstone_trainer.plan import Plan
 from whetstone_trainer.recipe import Settings
 
-LARGE_MODEL = 1_000_000_000
-"""Parameters from which activations are recomputed to save memory; below, that only costs time."""
 
-
-def common_arguments(config: TrainingConfig, settings: Settings, *, output: Path, parameters: int) -> dict[str, Any]:
+def common_arguments(config: TrainingConfig, settings: Settings, plan: Plan, *, output: Path) -> dict[str, Any]:
     """Return the arguments that every method's trainer takes.
 
     Args:
         config: The job's configuration.
         settings: Hyperparameters as they take effect.
+        plan: How the device is used.
         output: Folder that transformers writes checkpoints into.
-        parameters: Parameters of the base model.
     """
     on_gpu = torch.cuda.is_available()
     return {
         "output_dir": str(output),
-        "per_device_train_batch_size": settings.micro_batch_size,
-        "gradient_accumulation_steps": settings.batch_size // (settings.micro_batch_size * config.world.ranks),
+        "per_device_train_batch_size": plan.micro_batch_size,
+        "gradient_accumulation_steps": settings.batch_size // (plan.micro_batch_size * config.world.ranks),
         "num_train_epochs": settings.epochs or 1,
         "max_steps": settings.max_steps or -1,
         "learning_rate": float(settings.learning_rate),
@@ -35,7 +33,9 @@ def common_arguments(config: TrainingConfig, settings: Settings, *, output: Path
         "data_seed": settings.seed,
         "use_cpu": not on_gpu,
         "bf16": on_gpu,
-        "gradient_checkpointing": on_gpu and parameters >= LARGE_MODEL,
+        "gradient_checkpointing": plan.checkpointing,
+        # Not every method's arguments know it.
+        **({"padding_free": True} if plan.padding_free else {}),
         "logging_strategy": "steps",
         "logging_steps": 1,
         # The filter would put an average in the place of a loss that is not finite.

@@ -6,18 +6,36 @@ import torch
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM
 from whetstone_api.jobs import TrainingConfig
+from whetstone_api.training_plan import Attention
 from whetstone_api.vocabulary import Reason
 
+from whetstone_trainer.device import require_isolation
 from whetstone_trainer.errors import UserError
+from whetstone_trainer.plan import KERNELS, Plan
 from whetstone_trainer.recipe import Settings
 
 UNSERVABLE_MODULES = ("lm_head", "embed_tokens")
 
 
-def load_model(config: TrainingConfig) -> Any:
-    """Load the base model: float32 on a CPU, bfloat16 on an accelerator."""
+def load_model(config: TrainingConfig, plan: Plan | None = None) -> Any:
+    """Load the base model: float32 on a CPU, bfloat16 on an accelerator.
+
+    Args:
+        config: The job's configuration.
+        plan: How the device is used; None for a model to measure.
+
+    Raises:
+        UserError: `INVALID_SPEC`: the plan cannot be done with this model.
+    """
     dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
-    return AutoModelForCausalLM.from_pretrained(config.base_model_path, dtype=dtype, local_files_only=True)
+    # PyTorch's own kernel is the default of all models that can use it.
+    kernel = plan.attention if plan and plan.attention != KERNELS[Attention.SDPA] else None
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        config.base_model_path, dtype=dtype, attn_implementation=kernel, local_files_only=True
+    )
+    if plan and plan.padding_free:
+        require_isolation(model)
+    return model
 
 
 def lora_config(config: TrainingConfig, settings: Settings, model: Any) -> LoraConfig:

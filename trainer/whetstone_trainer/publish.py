@@ -19,6 +19,7 @@ from whetstone_api.adapter_artifact import (
     Probe,
 )
 from whetstone_api.jobs import TrainingConfig
+from whetstone_api.training_plan import ChosenPlan
 from whetstone_api.training_result import PublishedAdapter
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.folders import publish_folder, write_manifest
@@ -89,6 +90,7 @@ def publish_adapter(
     prepared: PreparedReport,
     probe: Probe,
     metrics: dict[str, str],
+    plan: ChosenPlan,
 ) -> PublishedAdapter:
     """Complete the folder and move it to the output place.
 
@@ -99,6 +101,7 @@ def publish_adapter(
         prepared: Report of the training data.
         probe: The recorded effect.
         metrics: Final figures as decimals.
+        plan: How the device was used.
 
     Raises:
         ArtifactError: `OUTPUT_OCCUPIED`.
@@ -113,6 +116,7 @@ def publish_adapter(
         object_name=config.object.name,
         namespace=config.object.namespace,
         metrics=metrics,
+        plan=plan.to_wire(),
         versions=_versions(),
         published_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     )

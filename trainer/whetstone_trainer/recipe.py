@@ -39,7 +39,7 @@ class Settings:
         epochs: Passes over the data; None with `max_steps`.
         max_steps: Optimizer steps; None with `epochs`.
         batch_size: Rows per optimizer step.
-        micro_batch_size: Rows per forward pass; divides `batch_size`.
+        micro_batch_size: Rows per forward pass where they are fixed; divides `batch_size`, which it is otherwise.
         max_length: Longest row in tokens.
         learning_rate: Peak learning rate.
         warmup_ratio: Share of the steps in which the learning rate rises, 0 to below 1.
@@ -236,13 +236,14 @@ def _micro_batch(config: TrainingConfig) -> int:
             f" multiple of {ranks}",
         )
     rows = asked.batch_size // ranks
-    micro = asked.micro_batch_size or rows
+    fixed = config.plan.micro_batch_size
+    micro = fixed if isinstance(fixed, int) else rows
     if rows % micro:
         share = f" ({rows} rows for each of {ranks} processes)" if ranks > 1 else ""
         raise UserError(
             Reason.INVALID_SPEC,
-            f"spec.hyperparameters.microBatchSize is {micro}, which does not divide batchSize {asked.batch_size}"
-            f"{share}; choose a divisor of {rows}",
+            f"spec.plan.microBatchSize is {micro}, which does not divide hyperparameters.batchSize"
+            f" {asked.batch_size}{share}; choose a divisor of {rows}",
         )
     return micro
 

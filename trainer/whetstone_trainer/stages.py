@@ -18,6 +18,7 @@ from whetstone_trainer.distributed import Ranks, SilentReporter, find_place
 from whetstone_trainer.failpoints import failpoint
 from whetstone_trainer.launch import launch, node_index
 from whetstone_trainer.merge import merge_adapter, merged_model, publish_merged, read_adapter, require_mergeable
+from whetstone_trainer.plan import estimate_memory
 from whetstone_trainer.prepare import prepare_data
 from whetstone_trainer.prepared import read_report
 from whetstone_trainer.progress import Progress
@@ -44,11 +45,12 @@ def run_prepare(config: TrainingConfig, progress: Progress, _stop: StopSignal) -
         return adopted
     progress.phase("Prepare")
     report = prepare_data(config, recipe)
+    estimate = estimate_memory(config, recipe.settings, report.dataset)
     return TerminationReport(
         outcome=Outcome.SUCCEEDED,
         reason=Reason.SUCCEEDED,
         message=f"{report.dataset.rows} rows with {report.dataset.tokens} tokens are prepared",
-        result={"dataset": report.dataset.to_wire()},
+        result={"dataset": report.dataset.to_wire(), **({"estimate": estimate.to_wire()} if estimate else {})},
     )
 
 
@@ -79,11 +81,11 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
         prepared = read_report(Path(config.workspace_path))
 
         # Torch takes seconds to import, and neither adoption nor a refusal needs it.
+        from whetstone_trainer.fitting import train_fitting
         from whetstone_trainer.probe import choose_sequences, record_probe
-        from whetstone_trainer.train import train_adapter
 
         progress.phase("Train")
-        trained = train_adapter(config, recipe, prepared=prepared, progress=progress, stop=stop, ranks=ranks)
+        trained = train_fitting(config, recipe, prepared=prepared, progress=progress, stop=stop, ranks=ranks)
         sequences = choose_sequences(trained.rows)
         if not first:
             if ranks.shares_base(config.world):
@@ -98,7 +100,9 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
             )
             progress.phase("Publish")
             failpoint("before-publish", Path(config.workspace_path))
-            adapter = publish_adapter(folder, config, recipe, prepared=prepared, probe=probe, metrics=trained.metrics)
+            adapter = publish_adapter(
+                folder, config, recipe, prepared=prepared, probe=probe, metrics=trained.metrics, plan=trained.plan
+            )
             progress.published(adapter)
         ranks.wait()
         ranks.leave()
@@ -106,7 +110,12 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
         outcome=Outcome.SUCCEEDED,
         reason=Reason.SUCCEEDED,
         message=f"the adapter is published at {config.output_uri}",
-        result={"adapter": adapter.to_wire(), "metrics": trained.metrics, "adopted": False},
+        result={
+            "adapter": adapter.to_wire(),
+            "metrics": trained.metrics,
+            "plan": trained.plan.to_wire(),
+            "adopted": False,
+        },
     )
 
 

@@ -11,17 +11,20 @@ from datasets import Dataset
 from peft.utils import load_peft_weights, set_peft_model_state_dict
 from transformers import set_seed
 from whetstone_api.jobs import TrainingConfig
+from whetstone_api.training_plan import ChosenPlan
 
 from whetstone_trainer.arguments import common_arguments
 from whetstone_trainer.base_model import load_model, lora_config
 from whetstone_trainer.callbacks import ProgressCallback, StopCallback
 from whetstone_trainer.checkpoint import CheckpointCallback, Checkpoints, seconds_of, step_of
 from whetstone_trainer.cpus import available_cpus
+from whetstone_trainer.device import compile_layers, kernel_of
 from whetstone_trainer.distributed import Ranks
 from whetstone_trainer.dpo import drop_reference, reward_metrics
 from whetstone_trainer.errors import StoppedError
 from whetstone_trainer.init_adapter import load_init_adapter
 from whetstone_trainer.methods import trainer_of
+from whetstone_trainer.plan import Plan
 from whetstone_trainer.prepare import load_tokenizer
 from whetstone_trainer.prepared import PREPARED_FOLDER, ROWS_FILE, PreparedReport
 from whetstone_trainer.progress import Progress
@@ -41,16 +44,19 @@ class Trained:
         model: PEFT model with the final adapter.
         rows: The prepared rows (columns `input_ids`, `labels`).
         metrics: Final figures as decimals.
+        plan: How the device was used.
     """
 
     model: Any
     rows: Any
     metrics: dict[str, str]
+    plan: ChosenPlan
 
 
 def train_adapter(
     config: TrainingConfig,
     recipe: Recipe,
+    plan: Plan,
     *,
     prepared: PreparedReport,
     progress: Progress,
@@ -62,6 +68,7 @@ def train_adapter(
     Args:
         config: The job's configuration.
         recipe: What is asked.
+        plan: How the device is used.
         prepared: Report of the prepared data in the workspace.
         progress: Where steps are reported.
         stop: SIGTERM.
@@ -79,8 +86,8 @@ def train_adapter(
     seconds_before = seconds_of(resume) if resume else 0.0
     rows = Dataset.from_file(str(workspace / PREPARED_FOLDER / ROWS_FILE))
     set_seed(settings.seed)
-    model = load_model(config)
-    parameters = model.num_parameters()
+    model = load_model(config, plan)
+    chosen = plan.chosen(kernel_of(model))
     shape = None if config.init_adapter_path else lora_config(config, settings, model)
     if config.init_adapter_path:
         model = load_init_adapter(model, config)
@@ -91,7 +98,7 @@ def train_adapter(
     on_save = CheckpointCallback(checkpoints, seconds_before=seconds_before)
     trainer = trainer_of(config)(
         model=model,
-        arguments=common_arguments(config, settings, output=checkpoints.incoming, parameters=parameters),
+        arguments=common_arguments(config, settings, plan, output=checkpoints.incoming),
         train_dataset=rows,
         processing_class=load_tokenizer(config),
         peft_config=shape,
@@ -102,7 +109,10 @@ def train_adapter(
         # Transformers trains on past the end when it resumes there; only the weights are needed.
         set_peft_model_state_dict(trainer.model, load_peft_weights(str(resume), device="cpu"))
         drop_reference(trainer.model)
-        return Trained(model=trainer.model, rows=rows, metrics=_metrics_of(resume, total * tokens_per_step))
+        metrics = _metrics_of(resume, total * tokens_per_step)
+        return Trained(model=trainer.model, rows=rows, metrics=metrics, plan=chosen)
+    if plan.compiled:
+        compile_layers(trainer.model, workspace)
     with stop.deferred():
         trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     if trainer.state.global_step < total:
@@ -112,7 +122,7 @@ def train_adapter(
         trainer.state.log_history, train_seconds=on_save.train_seconds, tokens=total * tokens_per_step
     )
     drop_reference(trainer.model)
-    return Trained(model=trainer.model, rows=rows, metrics=metrics)
+    return Trained(model=trainer.model, rows=rows, metrics=metrics, plan=chosen)
 
 
 def final_metrics(history: list[Mapping[str, Any]], *, train_seconds: float, tokens: float) -> dict[str, str]:

@@ -9,6 +9,7 @@ from whetstone_api.modelserver import ModelServer
 from whetstone_api.reports import TerminationReport
 from whetstone_api.source import Source
 from whetstone_api.training_data import DatasetReport
+from whetstone_api.training_plan import ChosenPlan, MemoryEstimate
 from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingProgress
 from whetstone_api.vocabulary import ConditionType, Reason
 
@@ -158,6 +159,9 @@ class Attempt:
         result = report.result
         if "dataset" in result:
             work.status["dataset"] = read_result(work, DatasetReport, result["dataset"], reporter="trainer").to_wire()
+        if "estimate" in result:
+            estimate = read_result(work, MemoryEstimate, result["estimate"], reporter="trainer")
+            work.status["estimate"] = estimate.to_wire()
         if "adapter" in result:
             self._published = report
 
@@ -296,6 +300,8 @@ def _claim_fields(plan: TrainingPlan) -> dict[str, str]:
 def _take_adapter(work: Training, report: TerminationReport) -> None:
     adapter = read_result(work, PublishedAdapter, report.result.get("adapter"), reporter="trainer")
     work.status["adapter"] = adapter.to_wire()
+    if "plan" in report.result:
+        work.status["plan"] = read_result(work, ChosenPlan, report.result["plan"], reporter="trainer").to_wire()
     metrics = report.result.get("metrics") or {}
     if metrics:
         work.status["metrics"] = {str(name): str(value)[:32] for name, value in metrics.items()}

@@ -73,6 +73,11 @@ def dataset_file(dataset: DatasetSpec, position: int) -> DatasetFile:
     return DatasetFile(name=dataset.name, path=path, field=field, weight=dataset.weight, filter=dataset.filter)
 
 
+def asks_for_device(resources: Resources | None) -> bool:
+    """Return whether a container is given an accelerator: what Kubernetes knows itself has no domain in its name."""
+    return resources is not None and any("/" in name for name in resources.limits or {})
+
+
 def training_config(plan: TrainingPlan) -> TrainingConfig:
     """Return what the trainer reads."""
     job = plan.job
@@ -95,6 +100,8 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         reference=reference_places(plan),
         lora=job.spec.lora,
         hyperparameters=job.spec.hyperparameters,
+        plan=job.spec.plan,
+        on_accelerator=asks_for_device(job.spec.resources),
         checkpoint=job.spec.checkpoint,
         world=world_of(job),
         workspace_path=f"{CLAIMS_ROOT}/{job.spec.workspace.claim_name}/{folder}",

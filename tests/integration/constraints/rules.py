@@ -514,6 +514,7 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "preference": {"beta": "0.2"},
         "lora": {"rank": 8},
         "hyperparameters": {"epochs": 2},
+        "plan": {"microBatchSize": 2},
         "distributed": {"nodes": 3},
         "workspace": {"claimName": "other"},
         "checkpoint": {"keep": 3},

@@ -25,6 +25,11 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
         *("BcoPair", "NcaPair", "SppoHard", "Sft"),
     ),
     f"{LT}.spec.preparation.tooLong": ("Fail", "Drop", "Truncate"),
+    f"{LT}.spec.plan.attention": ("Auto", "SDPA", "FlashAttention2", "Eager"),
+    f"{LT}.spec.plan.compile": ("Auto", "Enabled", "Disabled"),
+    f"{LT}.spec.plan.gradientCheckpointing": ("Auto", "Enabled", "Disabled"),
+    f"{LT}.spec.plan.packing": ("Auto", "PaddingFree", "Padded"),
+    f"{LT}.status.plan.packing": ("Auto", "PaddingFree", "Padded"),
     f"{MS}.spec.aliases[].promotion.gates[].metric": ("Mean", "StrictMean", "Coverage"),
     f"{MS}.spec.engine.dtype": ("Auto", "Float32", "BFloat16", "Float16"),
     f"{MS}.spec.engine.quantization": (
@@ -55,7 +60,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     f"{LT}.spec.hyperparameters.epochs": (1, 1000),
     f"{LT}.spec.hyperparameters.maxLength": (16, 4194304),
     f"{LT}.spec.hyperparameters.maxSteps": (1, 10000000),
-    f"{LT}.spec.hyperparameters.microBatchSize": (1, 65536),
+    f"{LT}.spec.plan.microBatchSize": (1, 65536),
     f"{LT}.spec.hyperparameters.seed": (0, 4294967295),
     f"{LT}.spec.lora.alpha": (1, 4096),
     f"{LT}.spec.lora.rank": (1, 512),
@@ -89,6 +94,7 @@ ITEMS: Mapping[str, tuple[int, int]] = {
     f"{LT}.status.conditions": (0, 32),
     f"{LT}.status.pushes": (0, 4),
     f"{LT}.status.dataset.advice": (0, 4),
+    f"{LT}.status.estimate.basis": (0, 8),
     f"{MS}.spec.adapterStores": (0, 16),
     f"{MS}.spec.adapters": (0, 64),
     f"{MS}.spec.aliases": (0, 32),
@@ -164,6 +170,12 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     f"{LT}.status.adapter.uri": (0, 512),
     f"{LT}.status.dataset.advice[]": (0, 256),
     f"{LT}.status.dataset.recipeDigest": (0, 71),
+    f"{LT}.status.estimate.basis[].name": (0, 32),
+    f"{LT}.status.estimate.least": (0, 16),
+    f"{LT}.status.estimate.memory": (0, 16),
+    f"{LT}.status.estimate.plan": (0, 256),
+    f"{LT}.status.plan.attention": (0, 64),
+    f"{LT}.status.plan.reason": (0, 1024),
     f"{LT}.status.finishedAt": (0, 64),
     f"{LT}.status.handledRetry": (0, 256),
     f"{LT}.status.merged.digest": (0, 71),
@@ -356,6 +368,9 @@ WEIGHT = Format(
     1, 8, accept=("1", "2", "0.5", "99.9", "10", "0.000001"), reject=("0", "0.0", "100", "01", ".5", "1.", "-1", "1e1")
 )
 AUTO = Format(0, 4, accept=("Auto",), reject=("", "auto", "4", "Aut", "None"))
+DEVICE_MEMORY = Format(
+    1, 16, accept=("80Gi", "40.5Gi", "81920Mi", "24G", "900M"), reject=("", "0Gi", "80", "80GB", "80 Gi", "-8Gi", "8Ti")
+)
 PARSER = Format(1, 64, accept=("h", "qwen3_coder", "a-b", "a" * 64), reject=("A", "_a", "-a", "a b", "a.b", "a/b"))
 VARIABLE = Format(1, 128, accept=("N", "OMP_NUM_THREADS", "_n0", "A" * 128), reject=("0A", "A-B", "A.B", "A B", "A=B"))
 CONTENT_DIGEST = Format(
@@ -410,6 +425,8 @@ FORMATS: Mapping[str, Format] = {
     f"{LT}.spec.preference.reference.adapter.trainingJobRef.name": OBJECT_NAME,
     f"{LT}.spec.preference.reference.model.uri": URI,
     f"{LT}.spec.preference.losses[].weight": POSITIVE,
+    f"{LT}.spec.plan.deviceMemory": DEVICE_MEMORY,
+    f"{LT}.spec.plan.microBatchSize": AUTO,
     f"{LT}.spec.output.merged.uri": URI,
     f"{LT}.spec.output.push[].name": VOLUME_NAME,
     f"{LT}.spec.output.push[].secretRef.name": SECRET_NAME,

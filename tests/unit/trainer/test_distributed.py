@@ -46,7 +46,7 @@ def test_two_processes_learn_what_one_learns_from_the_same_rows(pair: Job, make_
     for name, world in (("one", None), ("two", PAIR)):
         job = make_job(name)
         job.values["lora"]["dropout"] = "0"
-        job.values["hyperparameters"]["microBatchSize"] = 1
+        job.values["plan"] = {"microBatchSize": 1}
         if world:
             job.values["world"] = world
         assert job.run("train") == 0, job.log
@@ -113,7 +113,7 @@ def test_batch_that_cannot_be_shared_evenly_is_refused(job: Job) -> None:
     assert "spec.hyperparameters.batchSize is 4" in job.report.message
     assert "choose a multiple of 3" in job.report.message
     job.values["world"] = PAIR
-    job.values["hyperparameters"] = {"batchSize": 12, "microBatchSize": 4}
+    job.values |= {"hyperparameters": {"batchSize": 12}, "plan": {"microBatchSize": 4}}
     assert job.run("prepare") == EXIT_USER_ERROR
     assert "choose a divisor of 6" in job.report.message
 

@@ -31,6 +31,7 @@ def second(first: Job, tmp_path: Path, model_folder: Path) -> Job:
     job.values["initAdapterPath"] = str(tmp_path / "first")
     job.values["initAdapterSource"] = "pvc://adapters/first"
     job.values["hyperparameters"] = {"maxSteps": 2, "batchSize": 1, "learningRate": "1e-7"}
+    job.values["plan"] = {}
     return job
 
 

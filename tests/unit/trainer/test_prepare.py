@@ -297,7 +297,7 @@ def test_missing_base_model_is_refused(job: Job) -> None:
 @pytest.mark.parametrize(
     ("part", "field", "value", "words"),
     [
-        ("hyperparameters", "microBatchSize", 3, "spec.hyperparameters.microBatchSize is 3, which does not divide"),
+        ("plan", "microBatchSize", 3, "spec.plan.microBatchSize is 3, which does not divide"),
         ("hyperparameters", "maxLength", 512, "spec.hyperparameters.maxLength is 512, the base model reads 256"),
         ("hyperparameters", "learningRate", "0", "spec.hyperparameters.learningRate is 0"),
         ("hyperparameters", "warmupRatio", "1", "spec.hyperparameters.warmupRatio is 1; it must be"),

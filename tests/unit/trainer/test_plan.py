@@ -1,0 +1,275 @@
+"""How the device is used: chosen from its memory, fixed by the spec, and without effect on what is learned."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.trainer_job import Job, chat_row
+from whetstone_api.model_facts import ModelFacts
+from whetstone_api.training_data import DatasetReport
+from whetstone_artifacts.reporting import Reporter
+from whetstone_trainer import plan as plans
+from whetstone_trainer.errors import UserError
+from whetstone_trainer.plan import Device, Plan, estimate_memory, make_plan, remember, remembered
+from whetstone_trainer.recipe import read_recipe
+
+MakeJob = Callable[[str], Job]
+GIB = 1 << 30
+CPU, H100 = Device(is_gpu=False), Device(is_gpu=True, free=78 * GIB, compiler=True)
+LLAMA_3B = ModelFacts(
+    parameters=3_212_749_824,
+    weight_bytes=2 * 3_212_749_824,
+    linear_parameters=2_818_572_288,
+    dtype="bfloat16",
+    layers=28,
+    hidden=3072,
+    inner=8192,
+    heads=24,
+    kv_heads=8,
+    head_width=128,
+    vocabulary=128256,
+    max_length=131072,
+    cached_layers=28,
+)
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny model passes for one of three billion parameters."""
+    monkeypatch.setattr(plans, "read_model_facts", lambda folder: LLAMA_3B)
+
+
+def data(longest: int, *, rows: int = 1000) -> DatasetReport:
+    return DatasetReport(rows=rows, tokens=rows * longest, loss_tokens=rows, longest=longest)
+
+
+def planned(job: Job, device: Device, dataset: DatasetReport, **fixed: Any) -> Plan:
+    job.values["plan"] = fixed
+    return make_plan(job.config, read_recipe(job.config).settings, dataset, device)
+
+
+def test_on_a_cpu_all_rows_go_at_once_as_they_are(job: Job) -> None:
+    chosen = planned(job, CPU, data(100)).chosen()
+    assert (chosen.micro_batch_size, chosen.gradient_checkpointing, chosen.compiled) == (4, False, False)
+    assert (chosen.packing, chosen.attention) == ("Padded", "sdpa")
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize(
+    ("batch", "longest", "free", "micro", "again"),
+    [
+        (32, 210, 78, 32, False),
+        (8, 2048, 78, 8, False),
+        (8, 2048, 44, 4, False),
+        (1, 8192, 78, 1, False),
+        (8, 8192, 24, 4, True),
+        (8, 8192, 12, 1, True),
+    ],
+)
+def test_on_a_gpu_its_free_memory_decides(
+    job: Job, batch: int, longest: int, free: int, micro: int, again: bool
+) -> None:
+    job.values["hyperparameters"]["batchSize"] = batch
+    job.values["lora"] = {"rank": 16, "alpha": 32}
+    found = planned(job, Device(is_gpu=True, free=free * GIB), data(longest))
+    assert (found.micro_batch_size, found.checkpointing) == (micro, again), found.reason
+    assert f"{free}.00Gi are free" in found.reason
+
+
+@pytest.mark.usefixtures("large")
+def test_what_is_fixed_is_done(job: Job) -> None:
+    fixed = {"microBatchSize": 2, "gradientCheckpointing": "Enabled", "packing": "PaddingFree", "attention": "Eager"}
+    chosen = planned(job, H100, data(100), **fixed, compile="Enabled").chosen()
+    assert (chosen.micro_batch_size, chosen.gradient_checkpointing, chosen.compiled) == (2, True, True)
+    assert (chosen.packing, chosen.attention) == ("PaddingFree", "eager")
+
+
+@pytest.mark.usefixtures("large")
+def test_a_kernel_that_keeps_rows_apart_needs_no_padding(job: Job) -> None:
+    chosen = planned(job, Device(is_gpu=True, free=GIB, flash_attention=True), data(100)).chosen()
+    assert (chosen.packing, chosen.attention) == ("PaddingFree", "flash_attention_2")
+
+
+@pytest.mark.usefixtures("large")
+def test_only_a_long_training_is_compiled_and_only_with_a_compiler(job: Job) -> None:
+    long = data(2048, rows=100_000)
+    assert planned(job, H100, long).compiled
+    assert not planned(job, H100, long, compile="Disabled").compiled
+    assert not planned(job, H100, data(2048, rows=100)).compiled
+    without = planned(job, Device(is_gpu=True, free=78 * GIB), long)
+    assert not without.compiled
+    assert "no C compiler" in without.reason
+
+
+@pytest.mark.parametrize(
+    ("device", "fixed", "words"),
+    [
+        (CPU, {"attention": "FlashAttention2"}, "spec.plan.attention is FlashAttention2, which needs a GPU"),
+        (CPU, {"compile": "Enabled"}, "spec.plan.compile is Enabled, which needs a GPU"),
+        (Device(is_gpu=True), {"compile": "Enabled"}, "a C compiler in the trainer's image"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(job: Job, device: Device, fixed: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=r"spec\.plan") as caught:
+        planned(job, device, data(100), **fixed)
+    assert caught.value.reason == "InvalidSpec"
+    assert words in caught.value.message
+
+
+def test_pairs_are_not_packed(job: Job) -> None:
+    job.values["method"] = "DPO"
+    with pytest.raises(UserError, match="which DPO cannot do"):
+        planned(job, CPU, data(100), packing="PaddingFree")
+
+
+@pytest.mark.usefixtures("large")
+def test_memory_is_estimated_for_the_longest_row_and_held_to_the_device(job: Job) -> None:
+    job.values |= {"onAccelerator": True, "plan": {}}
+    settings = read_recipe(job.config).settings
+    short, long = (estimate_memory(job.config, settings, data(longest)) for longest in (512, 8192))
+    assert short is not None
+    assert long is not None
+    assert sum(part.bytes for part in short.basis) < sum(part.bytes for part in long.basis)
+    assert "rows of 8192 tokens" in long.plan
+    job.values["plan"] = {"deviceMemory": "24Gi"}
+    fitting = estimate_memory(job.config, settings, data(8192))
+    assert fitting is not None
+    assert sum(part.bytes for part in fitting.basis) < 24 * GIB
+    job.values["plan"] = {"deviceMemory": "8G"}
+    with pytest.raises(UserError, match=r"spec.plan.deviceMemory is 8G, and rows of 8192 tokens take") as caught:
+        estimate_memory(job.config, settings, data(8192))
+    assert caught.value.reason == "DeviceTooSmall"
+
+
+def test_what_was_fallen_back_to_holds_for_the_same_recipe(job: Job, tmp_path: Path) -> None:
+    first = planned(job, CPU, data(100))
+    smaller = first.smaller()
+    assert smaller is not None
+    remember(smaller, tmp_path, recipe_digest="sha256:a")
+    found = remembered(first, tmp_path, recipe_digest="sha256:a")
+    assert (found.micro_batch_size, found.reason) == (smaller.micro_batch_size, smaller.reason)
+    assert remembered(first, tmp_path, recipe_digest="sha256:b") == first
+
+
+ROWS = [chat_row("q" * (number % 5), f"a{number}" * (1 + number % 7)) for number in range(12)]
+"""Rows of unequal lengths and with unequal shares of learned tokens."""
+
+
+def trained(job: Job, **fixed: Any) -> tuple[Any, list[float]]:
+    """Train a job in this process; return the result and the loss of each step."""
+    from whetstone_api.training_distributed import World
+    from whetstone_trainer.distributed import Ranks, find_place
+    from whetstone_trainer.fitting import train_fitting
+    from whetstone_trainer.prepare import prepare_data
+    from whetstone_trainer.progress import Progress
+    from whetstone_trainer.stopping import StopSignal
+
+    job.write(ROWS)
+    job.values["lora"]["dropout"] = "0"
+    job.values["hyperparameters"] = {"epochs": 2, "batchSize": 4, "learningRate": "1e-2"}
+    job.values["plan"] = fixed
+    recipe = read_recipe(job.config)
+    reporter = Reporter(url="http://127.0.0.1:9/v1/reports", token_path=job.folder / "absent")
+    try:
+        result = train_fitting(
+            job.config,
+            recipe,
+            prepared=prepare_data(job.config, recipe),
+            progress=Progress(reporter),
+            stop=StopSignal(),
+            ranks=Ranks(find_place(World())),
+        )
+    finally:
+        reporter.close()
+    state = json.loads((job.workspace / "checkpoints" / "checkpoint-6" / "trainer_state.json").read_bytes())
+    return result, [entry["loss"] for entry in state["log_history"] if "loss" in entry]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> list[float]:
+    """Losses of a training with all rows of a step at once."""
+    pytest.importorskip("torch")
+    result, losses = trained(Job(tmp_path_factory.mktemp("plain"), model_folder))
+    assert result.plan.micro_batch_size == 4
+    assert losses[-1] < losses[0]
+    return losses
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "fixed",
+    [
+        {"microBatchSize": 1},
+        {"gradientCheckpointing": "Enabled"},
+        {"packing": "PaddingFree"},
+        {"packing": "PaddingFree", "attention": "Eager", "microBatchSize": 2},
+    ],
+    ids=lambda fixed: "-".join(fixed),
+)
+def test_no_plan_changes_what_is_learned(job: Job, plain: list[float], fixed: dict[str, Any]) -> None:
+    result, losses = trained(job, **fixed)
+    assert losses == pytest.approx(plain, abs=2e-4)
+    assert result.plan.micro_batch_size == fixed.get("microBatchSize", 4)
+    assert result.plan.packing == fixed.get("packing", "Padded")
+    assert result.plan.attention == fixed.get("attention", "SDPA").lower()
+
+
+@pytest.mark.torch
+def test_out_of_memory_halves_the_micro_batch_and_goes_on(
+    job: Job, plain: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from trl import SFTTrainer
+
+    step = SFTTrainer.training_step
+
+    def limited(trainer: Any, model: Any, inputs: Any, *more: Any) -> Any:
+        if len(inputs["input_ids"]) > 1 and trainer.state.global_step >= 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
+        return step(trainer, model, inputs, *more)
+
+    monkeypatch.setattr(SFTTrainer, "training_step", limited)
+    result, losses = trained(job)
+    assert result.plan.micro_batch_size == 1
+    assert result.plan.reason.startswith("micro-batch 2 ran out of memory, so 1 with activations kept")
+    assert losses == pytest.approx(plain, abs=2e-4)
+
+
+@pytest.mark.torch
+def test_out_of_memory_with_all_fixed_ends_for_good(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from trl import SFTTrainer
+
+    def never(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
+
+    monkeypatch.setattr(SFTTrainer, "training_step", never)
+    with pytest.raises(UserError, match="leaves nothing smaller") as caught:
+        trained(job, microBatchSize=2, gradientCheckpointing="Enabled")
+    assert caught.value.reason == "DeviceTooSmall"
+
+
+@pytest.mark.torch
+def test_rows_that_would_attend_to_each_other_are_not_packed(job: Job) -> None:
+    from whetstone_trainer.base_model import load_model
+    from whetstone_trainer.device import require_isolation
+
+    model = load_model(job.config)
+    require_isolation(model)
+    forward = model.forward
+    model.forward = lambda **values: forward(**{k: v for k, v in values.items() if k != "position_ids"})
+    with pytest.raises(UserError, match="rows would attend to each other"):
+        require_isolation(model)
+
+
+@pytest.mark.torch
+def test_layers_are_found_and_compiled(job: Job) -> None:
+    from whetstone_trainer.base_model import load_model
+    from whetstone_trainer.device import layers_of
+
+    model = load_model(job.config)
+    assert [type(layer).__name__ for layer in layers_of(model)] == ["LlamaDecoderLayer"] * 2
+    assert layers_of(SimpleNamespace(modules=list)) == []

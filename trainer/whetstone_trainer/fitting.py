@@ -1,0 +1,72 @@
+"""Training that fits its device: with the chosen plan, and with a smaller one when memory runs out all the same."""
+
+import logging
+from pathlib import Path
+
+import torch
+from whetstone_api.jobs import TrainingConfig
+from whetstone_api.vocabulary import Reason
+
+from whetstone_trainer.device import find_device, release_memory
+from whetstone_trainer.distributed import Ranks
+from whetstone_trainer.errors import StoppedError, UserError
+from whetstone_trainer.plan import Plan, make_plan, remember, remembered
+from whetstone_trainer.prepared import PreparedReport
+from whetstone_trainer.progress import Progress
+from whetstone_trainer.recipe import Recipe
+from whetstone_trainer.stopping import StopSignal
+from whetstone_trainer.train import Trained, train_adapter
+
+log = logging.getLogger(__name__)
+
+
+def train_fitting(
+    config: TrainingConfig,
+    recipe: Recipe,
+    *,
+    prepared: PreparedReport,
+    progress: Progress,
+    stop: StopSignal,
+    ranks: Ranks,
+) -> Trained:
+    """Train to the last step, from the newest checkpoint with a smaller plan whenever memory runs out.
+
+    Args:
+        config: The job's configuration.
+        recipe: What is asked.
+        prepared: Report of the prepared data in the workspace.
+        progress: Where steps are reported.
+        stop: SIGTERM.
+        ranks: The processes that train together, met already.
+
+    Raises:
+        UserError: As of `train_adapter`, or `DEVICE_TOO_SMALL` when no smaller plan is left.
+        StoppedError: SIGTERM came, or the other processes must start anew with the smaller plan too.
+    """
+    workspace = Path(config.workspace_path)
+    plan: Plan = make_plan(config, recipe.settings, prepared.dataset, find_device())
+    plan = remembered(plan, workspace, recipe_digest=recipe.digest)
+    while True:
+        log.info("plan: %s", plan.chosen().to_wire())
+        try:
+            return train_adapter(config, recipe, plan, prepared=prepared, progress=progress, stop=stop, ranks=ranks)
+        except torch.OutOfMemoryError as error:
+            words = str(error).partition(". ")[0]
+        plan = _smaller(plan, words)
+        remember(plan, workspace, recipe_digest=recipe.digest)
+        release_memory()
+        if config.world.ranks > 1:
+            raise StoppedError(f"a device ran out of memory ({words}); all processes start again with a smaller plan")
+
+
+def _smaller(plan: Plan, words: str) -> Plan:
+    smaller = plan.smaller()
+    if smaller is None:
+        raise UserError(
+            Reason.DEVICE_TOO_SMALL,
+            f"the device ran out of memory ({words}) with micro-batch {plan.micro_batch_size}, and spec.plan leaves"
+            " nothing smaller; leave microBatchSize and gradientCheckpointing out, shorten the longest rows"
+            " (hyperparameters.maxLength), lower lora.rank, or take a larger GPU",
+        )
+    log.warning("out of memory (%s); going on with micro-batch %d", words, smaller.micro_batch_size)
+    return smaller

@@ -1,0 +1,353 @@
+"""How a training uses its device: chosen from the estimate and the free memory, unless `spec.plan` fixes it.
+
+Nothing here changes what is learned: rows of an optimizer step, their order and the weight of each token stay.
+"""
+
+import logging
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+
+from whetstone_api.jobs import TrainingConfig
+from whetstone_api.model_facts import ModelFacts
+from whetstone_api.training_data import DatasetReport
+from whetstone_api.training_distributed import Strategy
+from whetstone_api.training_plan import Attention, ChosenPlan, MemoryEstimate, MemoryPart, Packing, Switch
+from whetstone_api.training_settings import Method
+from whetstone_api.vocabulary import Reason
+from whetstone_api.wire import WireModel
+from whetstone_artifacts.model_facts import read_model_facts
+from whetstone_artifacts.serving_memory import quantity
+from whetstone_artifacts.training_choice import (
+    Choice,
+    Freedom,
+    choices,
+    fastest,
+    memory_bytes,
+    most_sparing,
+    next_smaller,
+)
+from whetstone_artifacts.training_memory import TrainingShape
+
+from whetstone_trainer.errors import UserError
+from whetstone_trainer.recipe import Settings
+
+log = logging.getLogger(__name__)
+
+FALLBACK_FILE = "plan.json"
+LARGE_MODEL = 1_000_000_000
+"""Parameters from which activations are computed again where no estimate says whether they fit."""
+COMPILE_PAYS = 2e18
+"""Floating-point operations of a training from which compiling its layers pays: a quarter of an hour on one H100 at a
+third of its speed, of which compiling takes one or two minutes and saves about a quarter."""
+FLOPS_PER_NUMBER = 6
+"""Operations of forward and backward pass for each number of the model and each token."""
+KERNELS = {
+    Attention.SDPA: "sdpa",
+    Attention.FLASH_ATTENTION_2: "flash_attention_2",
+    Attention.EAGER: "eager",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """What a training runs on.
+
+    Args:
+        is_gpu: Whether it is an accelerator.
+        free: Its free memory in bytes; None where it is not known.
+        flash_attention: Whether the kernels of `flash-attn` are there.
+        compiler: Whether there is a C compiler, which compiled layers need.
+    """
+
+    is_gpu: bool
+    free: int | None = None
+    flash_attention: bool = False
+    compiler: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a training uses its device.
+
+    Args:
+        choice: Micro-batch and checkpointing.
+        freedom: What of them may be chosen.
+        padding_free: Whether rows follow each other without padding.
+        attention: Attention kernel as transformers names it.
+        compiled: Whether the layers are compiled.
+        reason: Why it is so.
+    """
+
+    choice: Choice
+    freedom: Freedom
+    padding_free: bool
+    attention: str
+    compiled: bool
+    reason: str
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Rows of a forward pass."""
+        return self.choice.micro_batch
+
+    @property
+    def checkpointing(self) -> bool:
+        """Whether activations are computed again."""
+        return self.choice.checkpointing
+
+    def smaller(self) -> "Plan | None":
+        """Return the plan to go on with after this one ran out of memory, or None."""
+        choice = next_smaller(self.choice, self.freedom)
+        if choice is None:
+            return None
+        how = "computed again" if choice.checkpointing else "kept"
+        reason = (
+            f"micro-batch {self.micro_batch_size} ran out of memory, so {choice.micro_batch} with activations {how};"
+            f" before that: {self.reason}"
+        )
+        return replace(self, choice=choice, reason=reason)
+
+    def chosen(self, attention: str | None = None) -> ChosenPlan:
+        """Return the plan for status and lineage.
+
+        Args:
+            attention: The kernel that the model has in the end.
+        """
+        return ChosenPlan(
+            micro_batch_size=self.micro_batch_size,
+            gradient_checkpointing=self.checkpointing,
+            packing=Packing.PADDING_FREE if self.padding_free else Packing.PADDED,
+            attention=attention or self.attention,
+            compiled=self.compiled,
+            reason=self.reason[:1024],
+        )
+
+
+class Fallback(WireModel):
+    """What a training fell back to when memory ran out; kept in the workspace for the attempts after it."""
+
+    recipe_digest: str
+    micro_batch_size: int
+    checkpointing: bool
+    reason: str
+
+
+def make_plan(config: TrainingConfig, settings: Settings, dataset: DatasetReport, device: Device) -> Plan:
+    """Choose what `spec.plan` leaves open.
+
+    Args:
+        config: The job's configuration.
+        settings: Hyperparameters as they take effect.
+        dataset: What Prepare found.
+        device: What the training runs on.
+
+    Raises:
+        UserError: `INVALID_SPEC`: something is fixed that this device or image cannot do.
+    """
+    facts = read_model_facts(Path(config.base_model_path))
+    attention = _attention(config, device)
+    padding_free, packing_reason = _packing(config, attention)
+    freedom = _freedom(config, settings, dataset)
+    choice, memory_reason = _choose(config, dataset, facts, freedom, device)
+    compiled, compile_reason = _compiled(config, device, facts, dataset.tokens * _passes(settings, dataset))
+    return Plan(
+        choice=choice,
+        freedom=freedom,
+        padding_free=padding_free,
+        attention=attention,
+        compiled=compiled,
+        reason="; ".join((memory_reason, packing_reason, compile_reason)),
+    )
+
+
+def estimate_memory(config: TrainingConfig, settings: Settings, dataset: DatasetReport) -> MemoryEstimate | None:
+    """Return what the training will take of one device; None where the model's shape is not known.
+
+    Args:
+        config: The job's configuration.
+        settings: Hyperparameters as they take effect.
+        dataset: What Prepare found.
+
+    Raises:
+        UserError: `DEVICE_TOO_SMALL`: more than `spec.plan.deviceMemory`.
+    """
+    facts = read_model_facts(Path(config.base_model_path))
+    if facts is None:
+        return None
+    found = _choices(config, dataset, facts, _freedom(config, settings, dataset), is_gpu=config.on_accelerator)
+    best, least = found[0], most_sparing(found)
+    if config.plan.device_memory:
+        free = memory_bytes(config.plan.device_memory)
+        fitting = fastest(found, free=free)
+        if fitting is None:
+            raise UserError(
+                Reason.DEVICE_TOO_SMALL,
+                f"spec.plan.deviceMemory is {config.plan.device_memory}, and rows of {dataset.longest} tokens take"
+                f" {_size(least)} with micro-batch {least.micro_batch}{_again(least)}; shorten the longest rows"
+                " (hyperparameters.maxLength), lower lora.rank, or take a larger GPU",
+            )
+        best = fitting
+    return MemoryEstimate(
+        memory=_size(best),
+        least=_size(least),
+        plan=f"micro-batch {best.micro_batch}{_again(best)}, rows of {dataset.longest} tokens",
+        basis=[
+            MemoryPart(name=name, bytes=size) for name, size in (best.memory.parts() if best.memory else {}).items()
+        ],
+    )
+
+
+def remembered(plan: Plan, workspace: Path, *, recipe_digest: str) -> Plan:
+    """Return the plan that an earlier attempt of the same recipe fell back to, or the plan itself.
+
+    Args:
+        plan: The plan as it was made now.
+        workspace: Folder of the object in the workspace claim.
+        recipe_digest: What is asked.
+    """
+    try:
+        found = Fallback.model_validate_json((workspace / FALLBACK_FILE).read_bytes())
+    except (OSError, ValueError):
+        return plan
+    if found.recipe_digest != recipe_digest or plan.freedom.batch_size % found.micro_batch_size:
+        return plan
+    choice = Choice(micro_batch=found.micro_batch_size, checkpointing=found.checkpointing, memory=None)
+    return replace(plan, choice=choice, reason=found.reason)
+
+
+def remember(plan: Plan, workspace: Path, *, recipe_digest: str) -> None:
+    """Keep a plan for the attempts after this one."""
+    fallback = Fallback(
+        recipe_digest=recipe_digest,
+        micro_batch_size=plan.micro_batch_size,
+        checkpointing=plan.checkpointing,
+        reason=plan.reason,
+    )
+    temporary = workspace / f".{FALLBACK_FILE}"
+    temporary.write_text(fallback.to_json())
+    temporary.replace(workspace / FALLBACK_FILE)
+
+
+def _freedom(config: TrainingConfig, settings: Settings, dataset: DatasetReport) -> Freedom:
+    fixed, switch = config.plan.micro_batch_size, config.plan.gradient_checkpointing
+    return Freedom(
+        batch_size=settings.batch_size // config.world.ranks,
+        micro_batch=fixed if isinstance(fixed, int) else None,
+        checkpointing=None if switch is Switch.AUTO else switch is Switch.ENABLED,
+        typical_length=max(1, dataset.tokens // dataset.rows),
+    )
+
+
+def _choose(
+    config: TrainingConfig, dataset: DatasetReport, facts: ModelFacts | None, freedom: Freedom, device: Device
+) -> tuple[Choice, str]:
+    rows = freedom.micro_batch or freedom.batch_size
+    if not device.is_gpu:
+        choice = Choice(micro_batch=rows, checkpointing=bool(freedom.checkpointing), memory=None)
+        return choice, "on a CPU all rows of a step go at once, and activations are kept"
+    if facts is None or device.free is None:
+        again = freedom.checkpointing
+        large = facts is None or facts.parameters >= LARGE_MODEL
+        choice = Choice(micro_batch=rows, checkpointing=large if again is None else again, memory=None)
+        return choice, "there is no estimate for this architecture: all rows of a step are tried at once"
+    found = _choices(config, dataset, facts, freedom, is_gpu=True)
+    best = fastest(found, free=device.free)
+    if best is None:
+        best = most_sparing(found)
+        return best, f"{_size(best)} is estimated for the least, more than the {quantity(device.free)} that are free"
+    return best, f"{_size(best)} is estimated, {quantity(device.free)} are free{_over(found, best)}"
+
+
+def _over(found: list[Choice], best: Choice) -> str:
+    """Say what a faster choice would have taken."""
+    if found[0] is best:
+        return ""
+    return f"; micro-batch {found[0].micro_batch}{_again(found[0])} would take {_size(found[0])}"
+
+
+def _choices(
+    config: TrainingConfig, dataset: DatasetReport, facts: ModelFacts, freedom: Freedom, *, is_gpu: bool
+) -> list[Choice]:
+    shape = TrainingShape(
+        micro_batch=1,
+        # Both sides of a pair pass the model together.
+        length=dataset.longest * (1 if config.method is Method.SFT else 2),
+        rank=config.lora.rank,
+        targets=config.lora.target_modules,
+        dropout=Decimal(config.lora.dropout) > 0,
+        width=2 if is_gpu else 4,
+        shards=config.world.ranks if config.world.strategy is Strategy.FSDP else 1,
+        fused_attention=config.plan.attention is not Attention.EAGER,
+    )
+    if not is_gpu:
+        # As the plan on a CPU is: see `_choose`.
+        freedom = replace(
+            freedom,
+            micro_batch=freedom.micro_batch or freedom.batch_size,
+            checkpointing=bool(freedom.checkpointing),
+        )
+    return choices(facts, shape, freedom)
+
+
+def _attention(config: TrainingConfig, device: Device) -> str:
+    asked = config.plan.attention
+    if asked is Attention.FLASH_ATTENTION_2 and not device.flash_attention:
+        raise UserError(
+            Reason.INVALID_SPEC,
+            "spec.plan.attention is FlashAttention2, which needs a GPU and the library flash-attn in the trainer's"
+            " image (spec.image); write SDPA or leave it out",
+        )
+    if asked is Attention.AUTO:
+        asked = Attention.FLASH_ATTENTION_2 if device.flash_attention else Attention.SDPA
+    return KERNELS[asked]
+
+
+def _packing(config: TrainingConfig, attention: str) -> tuple[bool, str]:
+    asked, flash = config.plan.packing, attention == KERNELS[Attention.FLASH_ATTENTION_2]
+    if config.method is not Method.SFT:
+        if asked is Packing.PADDING_FREE:
+            raise UserError(
+                Reason.INVALID_SPEC, f"spec.plan.packing is PaddingFree, which {config.method} cannot do; leave it out"
+            )
+        return False, f"rows are padded, since {config.method} compares them in pairs"
+    if asked is not Packing.AUTO:
+        return asked is Packing.PADDING_FREE, f"packing is {asked} as asked"
+    if flash:
+        return True, "rows follow each other without padding, since the attention kernel keeps them apart"
+    return False, f"rows are padded, since {attention} would compute the attention of all rows with each other"
+
+
+def _compiled(config: TrainingConfig, device: Device, facts: ModelFacts | None, tokens: int) -> tuple[bool, str]:
+    asked = config.plan.compile
+    if asked is Switch.ENABLED and not (device.is_gpu and device.compiler):
+        raise UserError(
+            Reason.INVALID_SPEC,
+            "spec.plan.compile is Enabled, which needs a GPU and a C compiler in the trainer's image (spec.image);"
+            " leave it out, or name an image with gcc",
+        )
+    if asked is not Switch.AUTO:
+        return asked is Switch.ENABLED, f"compile is {asked} as asked"
+    if not device.is_gpu:
+        return False, "nothing is compiled on a CPU"
+    if not device.compiler:
+        return False, "nothing is compiled, since the image has no C compiler"
+    work = FLOPS_PER_NUMBER * tokens * (facts.parameters if facts else 0)
+    if work < COMPILE_PAYS:
+        return False, "nothing is compiled, since the training is too short to pay for it"
+    return True, "the layers are compiled, since the training is long"
+
+
+def _passes(settings: Settings, dataset: DatasetReport) -> int:
+    """Return how often the data is seen, at least once."""
+    if settings.max_steps:
+        return max(1, settings.max_steps * settings.batch_size // dataset.rows)
+    return settings.epochs or 1
+
+
+def _size(choice: Choice) -> str:
+    return quantity(choice.memory.total) if choice.memory else "an unknown amount"
+
+
+def _again(choice: Choice) -> str:
+    return " and checkpointing" if choice.checkpointing else " without checkpointing"

@@ -62,9 +62,12 @@ def load_init_adapter(model: Any, config: TrainingConfig) -> Any:
         model: The base model.
         config: The job's configuration.
     """
-    from peft import PeftModel
+    from peft import PeftConfig, PeftModel
 
-    return PeftModel.from_pretrained(model, config.init_adapter_path, is_trainable=True)
+    shape = PeftConfig.from_pretrained(config.init_adapter_path)
+    # The shape is the adapter's, but this training's dropout is not that of the one before.
+    shape.lora_dropout = float(config.lora.dropout)
+    return PeftModel.from_pretrained(model, config.init_adapter_path, config=shape, is_trainable=True)
 
 
 def _require_shape(config: TrainingConfig, shape: dict[str, Any], *, field: str) -> None:

@@ -44,7 +44,9 @@ def largest(folder: Path) -> float:
 
 
 def test_training_starts_where_the_first_adapter_ended(first: Job, second: Job) -> None:
+    second.values["lora"]["dropout"] = "0.3"
     assert second.run("train") == 0, second.log
+    assert json.loads((second.output / "adapter_config.json").read_bytes())["lora_dropout"] == 0.3
     assert largest(second.output) == pytest.approx(largest(first.output), rel=1e-2)
     probe = Probe.model_validate_json((second.output / "probe.json").read_bytes())
     assert (

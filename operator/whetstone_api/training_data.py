@@ -80,6 +80,8 @@ class LossTarget(StrEnum):
     """All that the assistant says."""
     LAST_TURN = "LastTurn"
     """What the assistant says last."""
+    ALL = "All"
+    """Everything, prompts and results of tools included, as in continued pretraining."""
 
 
 class LossSpec(ApiModel):

@@ -14,6 +14,7 @@ TIME = "2026-01-01T00:00:00Z"
 DIGEST = "sha256:" + "a" * 64
 ADAPTER = {"uri": "pvc://adapters/a", "digest": DIGEST, "rank": 16, "bytes": 10, "publishedAt": TIME}
 DATASET = {"rows": 3, "tokens": 30, "lossTokens": 10, "longest": 12, "duplicates": 0}
+DATASET |= dict.fromkeys(("dropped", "filtered", "truncated", "undrawn"), 0)
 TRAINING_SPEC: Mapping[str, Any] = {
     "baseModel": {"source": {"uri": "pvc://models/base"}},
     "datasets": [{"name": "d", "source": {"uri": "pvc://data/train.jsonl"}}],

@@ -137,7 +137,10 @@ def render_pair(renderer: Renderer, pair: Pair, *, tools: Tools, mask_suboptimal
     chosen = rendered["chosen"]
     if chosen.input_ids == rendered["rejected"].input_ids:
         raise TemplateError("`chosen` and `rejected` are the same once rendered; remove the row")
-    return RenderedPair(input_ids=chosen.input_ids, spans=chosen.spans, turn=chosen.turn, rejected=rendered["rejected"])
+    rejected = rendered["rejected"]
+    return RenderedPair(
+        input_ids=chosen.input_ids, spans=chosen.spans, turn=chosen.turn, asked=chosen.asked, rejected=rejected
+    )
 
 
 def _is_suboptimal(message: Message) -> bool:

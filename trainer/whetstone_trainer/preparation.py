@@ -243,9 +243,9 @@ def cut(rendered: Rendered, limit: int) -> Rendered | None:
 
 
 def template_case(row: Row, rendered: Rendered) -> TemplateCase | None:
-    """Return what the template made of a row up to the first learned answer; None where that is too long to keep."""
-    start, _ = rendered.spans[0]
-    if start > TEMPLATE_TOKENS:
+    """Return what the template made of a row up to the first learned answer; None where it is too long or was cut."""
+    start = rendered.asked
+    if start > min(TEMPLATE_TOKENS, len(rendered.input_ids)):
         return None
     return TemplateCase(
         messages=to_api(row.messages[: rendered.turn]), tools=row.tools, token_ids=rendered.input_ids[:start]

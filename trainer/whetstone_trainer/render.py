@@ -36,12 +36,14 @@ class Rendered:
     Args:
         input_ids: Token ids.
         spans: First and past-the-last index of each run of tokens that carries loss, in order.
-        turn: Index of the message that the first of them belongs to.
+        turn: Index of the first message that is learned.
+        asked: Tokens before that message: what a server sends the model to get it.
     """
 
     input_ids: list[int]
     spans: list[tuple[int, int]]
     turn: int
+    asked: int
 
     @property
     def labels(self) -> list[int]:
@@ -104,13 +106,13 @@ class Renderer:
         messages = without_marks(messages)
         whole = self._text(messages, tools, generation_prompt=False)
         ids = self._tokens(whole)
-        spans: list[tuple[int, int]] = []
-        for index in learned:
-            before = self._text(messages[:index], tools, generation_prompt=True)
-            until = self._text(messages[: index + 1], tools, generation_prompt=False)
-            _require_calls(messages[index], until.removeprefix(before), index=index)
-            spans.append(self._span(ids, whole=whole, before=before, until=until, index=index))
-        return Rendered(input_ids=ids, spans=spans, turn=learned[0] if learned else len(messages))
+        turns = _learned(messages, target, since=since, only=None) if target is LossTarget.ALL else learned
+        said = {index: self._turn(messages, index, tools=tools, whole=whole, ids=ids) for index in turns}
+        spans = [said[index] for index in learned]
+        asked = spans[0][0] if spans else len(ids)
+        if target is LossTarget.ALL:
+            spans = _between([span for index, span in said.items() if index not in learned], len(ids))
+        return Rendered(input_ids=ids, spans=spans, turn=learned[0] if learned else len(messages), asked=asked)
 
     def render_rows(
         self,
@@ -130,12 +132,22 @@ class Renderer:
         try:
             return [self.render(messages, tools=tools, target=target, only=only)]
         except RewrittenError:
+            if target is LossTarget.ALL:
+                raise
             turns = _learned(messages, target, since=0, only=only)
             return [self.render(messages[: turn + 1], tools=tools, since=turn) for turn in turns]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids, special tokens included."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    def _turn(
+        self, messages: Sequence[Message], index: int, *, tools: Tools, whole: str, ids: list[int]
+    ) -> tuple[int, int]:
+        before = self._text(messages[:index], tools, generation_prompt=True)
+        until = self._text(messages[: index + 1], tools, generation_prompt=False)
+        _require_calls(messages[index], until.removeprefix(before), index=index)
+        return self._span(ids, whole=whole, before=before, until=until, index=index)
 
     def _span(self, ids: list[int], *, whole: str, before: str, until: str, index: int) -> tuple[int, int]:
         if not until.startswith(before):
@@ -178,6 +190,13 @@ def _learned(
     turns = [index for index in range(since, len(messages)) if messages[index]["role"] == "assistant"]
     turns = turns[-1:] if target is LossTarget.LAST_TURN else turns
     return [index for index in turns if only is None or only(messages[index])]
+
+
+def _between(left_out: Sequence[tuple[int, int]], end: int) -> list[tuple[int, int]]:
+    """Return the runs of tokens outside of some; the first token is predicted from nothing, and never in them."""
+    bounds = [1, *(bound for span in left_out for bound in span), end]
+    runs = zip(bounds[::2], bounds[1::2], strict=True)
+    return [(first, last) for first, last in runs if last > first]
 
 
 def is_optimal(message: Message) -> bool:

@@ -415,7 +415,7 @@ RULES: tuple[RuleRow, ...] = (
         node="LoRATrainingJob.spec",
         message="loss.target must be Assistant with method DPO",
         accept=({"spec.loss": MISSING}, {"spec.loss": {}}),
-        reject=({"spec.loss.target": "LastTurn"},),
+        reject=({"spec.loss.target": "LastTurn"}, {"spec.loss.target": "All"}),
         variant=2,
     ),
     RuleRow(

@@ -16,7 +16,7 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
     f"{BR}.spec.gates[].metric": ("Mean", "StrictMean", "Coverage"),
     f"{BR}.status.comparison.verdict": ("Better", "Worse", "Inconclusive", "NotComparable"),
     f"{LT}.spec.distributed.strategy": ("Auto", "DDP", "FSDP"),
-    f"{LT}.spec.loss.target": ("Assistant", "LastTurn"),
+    f"{LT}.spec.loss.target": ("Assistant", "LastTurn", "All"),
     f"{LT}.spec.output.push[].what": ("Adapter", "Merged"),
     f"{LT}.spec.method": ("SFT", "DPO"),
     f"{LT}.spec.preference.granularity": ("Step", "Trajectory"),

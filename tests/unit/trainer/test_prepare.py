@@ -99,6 +99,15 @@ def test_marked_turns_are_left_out_where_the_job_says_so(job: Job, mark: dict[st
     assert all("suboptimal" not in message for message in report.templates[0].messages)
 
 
+def test_all_tokens_are_learned_where_the_job_says_so(job: Job) -> None:
+    job.write([chat_row("q", "a")])
+    job.values["loss"] = {"target": "All"}
+    report = prepare_data(job.config, read_recipe(job.config))
+    assert report.dataset.loss_tokens == report.dataset.tokens - 1
+    assert report.templates[0].messages[-1]["content"] == "q"
+    assert byte_tokenizer().decode(report.templates[0].token_ids).endswith("<|im_start|>assistant\n")
+
+
 def test_row_of_marked_turns_alone_is_refused(job: Job) -> None:
     row = chat_row("q", "bad")
     row["messages"][-1]["suboptimal"] = True

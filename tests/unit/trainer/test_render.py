@@ -62,6 +62,20 @@ def test_turn_that_is_not_wanted_is_read_without_loss() -> None:
     assert renderer.render(conversation[:2], only=is_optimal).loss_tokens == 0
 
 
+def test_everything_can_be_learned_but_for_the_first_token_and_marked_turns() -> None:
+    renderer = Renderer(byte_tokenizer())
+    conversation = messages(("system", "s"), ("user", "q"), ("assistant", "bad"), ("user", "r"), ("assistant", "good"))
+    whole = renderer.render(conversation, target=LossTarget.ALL)
+    assert whole.spans == [(1, len(whole.input_ids))]
+    assert (whole.turn, whole.asked) == (2, renderer.render(conversation).asked)
+    conversation[2]["suboptimal"] = True
+    masked = renderer.render(conversation, target=LossTarget.ALL, only=is_optimal)
+    left_out = [token for token, label in zip(masked.input_ids[1:], masked.labels[1:], strict=True) if label == IGNORED]
+    assert renderer.decode(left_out) == "bad<|im_end|>"
+    assert masked.turn == 4
+    assert renderer.decode(masked.input_ids[: masked.asked]).endswith("r<|im_end|>\n<|im_start|>assistant\n")
+
+
 def test_template_sees_no_mark() -> None:
     template = "{% for one in messages %}{{ one | tojson }}<|im_end|>{% endfor %}"
     renderer = Renderer(byte_tokenizer(template))

@@ -24,6 +24,15 @@ class Strategy(StrEnum):
     FSDP = "FSDP"
 
 
+class CommunicationVariable(ApiModel):
+    """A variable of the libraries by which the processes speak to each other."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^(NCCL|TORCH_NCCL|GLOO|UCX|FI)_[A-Z0-9_]+$")]
+    """Name of the variable, as in `NCCL_SOCKET_IFNAME`."""
+    value: Annotated[str, Field(max_length=4096)]
+    """Its value, as it is."""
+
+
 class DistributedSpec(ApiModel):
     """By how many processes to train, and how they share the work."""
 
@@ -34,6 +43,10 @@ class DistributedSpec(ApiModel):
     strategy: Strategy = Strategy.AUTO
     """DDP: each process holds the whole base model. FSDP: it holds a share and gets the others' one layer at a time:
     less memory, more time. Auto: DDP."""
+    env: Annotated[list[CommunicationVariable], Field(max_length=64)] | None = Field(
+        default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    )
+    """Variables of NCCL, gloo, UCX and libfabric in every process: which network to take, what to log."""
 
 
 class World(WireModel):

@@ -163,7 +163,7 @@ class Reason(StrEnum):
     SOURCE_UNREACHABLE = "SourceUnreachable"
     """The place of a model or adapter does not answer, or with an error of its own; tried again."""
     DISK_FULL = "DiskFull"
-    """A volume has no room for what is being fetched; the message says how much is needed."""
+    """A volume has no room for what is being fetched or saved; the message says which, and what to do."""
     INVALID_SPEC = "InvalidSpec"
     """The spec passed the schema but cannot work; the message names the field and the fix."""
     APPLY_REFUSED = "ApplyRefused"

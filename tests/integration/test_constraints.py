@@ -165,13 +165,14 @@ def members(row: str, count: int) -> list[Any]:
             continue
         items = [copy.deepcopy(first) for _ in range(count)]
         types = ENUMS.get(f"{row}[].type", ())
+        stem = "NCCL_" if row.endswith("distributed.env") else "n"
         for number, item in enumerate(items):
             if types:
                 item["type"] = types[number]
                 continue
             for key in ("name", "type", "adapter"):
                 if isinstance(item, dict) and key in item:
-                    item[key] = f"n{number}"
+                    item[key] = f"{stem}{number}"
         return items
     raise KeyError(row)
 

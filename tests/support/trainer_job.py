@@ -83,20 +83,31 @@ class Job:
         """The configuration as the program reads it."""
         return TrainingConfig.model_validate(self.values)
 
-    def start(self, stage: str, *, termination: str = "termination", **environment: str) -> subprocess.Popen[str]:
-        """Start a stage as a process of its own; its last words go to a file of that name."""
+    def start(
+        self, stage: str, *, termination: str = "termination", largest_file: int | None = None, **environment: str
+    ) -> subprocess.Popen[str]:
+        """Start a stage as a process of its own.
+
+        Args:
+            stage: `prepare`, `train` or `merge`.
+            termination: Name of the file for its last words.
+            largest_file: Bytes beyond which the kernel refuses to let a file grow, as a full disk does.
+            environment: Further variables.
+        """
         path = self.folder / "config.json"
         path.write_text(json.dumps(self.values))
         command = [sys.executable, "-m", "whetstone_trainer", stage, "--config", str(path), "--metrics-port", "0"]
         command += ["--termination-path", str(self.folder / termination), "--token-path", str(self.folder / "token")]
         paths = os.pathsep.join(str(ROOT / part) for part in ("operator", "trainer"))
         variables = {**os.environ, "PYTHONPATH": paths, **environment}
+        if largest_file is not None:
+            command = ["prlimit", f"--fsize={largest_file}", *command]
         return subprocess.Popen(command, env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
-    def run(self, stage: str, **environment: str) -> int:
+    def run(self, stage: str, *, largest_file: int | None = None, **environment: str) -> int:
         """Run a stage to its end and return its exit code."""
         (self.folder / "termination").unlink(missing_ok=True)
-        process = self.start(stage, **environment)
+        process = self.start(stage, largest_file=largest_file, **environment)
         self.log, _ = process.communicate(timeout=300)
         return process.returncode
 

@@ -14,7 +14,7 @@ from whetstone_artifacts.errors import ArtifactError, OutputLockedError
 from whetstone_artifacts.reporting import Reporter, write_termination
 
 from whetstone_trainer.distributed import WORKER_VARIABLE, SilentReporter, find_place, is_worker
-from whetstone_trainer.errors import StoppedError, UserError
+from whetstone_trainer.errors import NoRoomError, StoppedError, UserError
 from whetstone_trainer.progress import METRICS_PORT, Progress
 from whetstone_trainer.stages import launch_train, run_merge, run_prepare, run_train
 from whetstone_trainer.stopping import StopSignal
@@ -77,6 +77,8 @@ def run(options: argparse.Namespace) -> TerminationReport:
         return TerminationReport(
             outcome=Outcome.FAILED, reason=Reason.INTERNAL_ERROR, message=f"{options.config} is not understood: {error}"
         )
+    except NoRoomError as error:
+        return TerminationReport(outcome=Outcome.RETRY, reason=Reason.DISK_FULL, message=str(error))
     except StoppedError as error:
         return TerminationReport(outcome=Outcome.RETRY, reason=Reason.PROGRESSING, message=str(error))
     except Exception as error:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whetstone_api.reports import ProgressReport
 from whetstone_api.training_distributed import Strategy
@@ -24,6 +24,8 @@ WORKER_VARIABLE = "WHETSTONE_REPORTS"
 """Set by the launcher in its processes: the folder into which each writes how it ended."""
 PATIENCE = timedelta(hours=2)
 """How long a process waits for another one that still lives: rank 0 may have to prepare the data, or to publish."""
+STEP_PATIENCE = timedelta(minutes=10)
+"""How long it waits within a step. On GPUs this is what ends a process whose peer is gone without a word."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,7 @@ class Ranks:
 
     def __init__(self, place: Place) -> None:
         self.place = place
+        self._patient: Any = None
 
     def join(self, recipe_digest: str) -> None:
         """Meet the others.
@@ -108,9 +111,10 @@ class Ranks:
                     f" {torch.cuda.device_count()} GPUs; ask for as many in spec.resources.limits",
                 )
             torch.cuda.set_device(self.place.local_rank)
-        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=STEP_PATIENCE)
+        self._patient = dist.new_group(backend="gloo", timeout=PATIENCE)
         digests: list[str] = [""] * self.place.size
-        dist.all_gather_object(digests, recipe_digest)
+        dist.all_gather_object(digests, recipe_digest, group=self._patient)
         for rank, digest in enumerate(digests):
             if digest != digests[0]:
                 raise UserError(
@@ -127,7 +131,7 @@ class Ranks:
         import torch.distributed as dist
 
         found = torch.tensor([int(flag)])
-        dist.all_reduce(found, op=dist.ReduceOp.MAX)
+        dist.all_reduce(found, op=dist.ReduceOp.MAX, group=self._patient)
         return bool(found.item())
 
     def told[T](self, value: T) -> T:
@@ -137,7 +141,7 @@ class Ranks:
         import torch.distributed as dist
 
         box = [value]
-        dist.broadcast_object_list(box, src=0)
+        dist.broadcast_object_list(box, src=0, group=self._patient)
         return box[0]
 
     def shares_base(self, world: "World") -> bool:

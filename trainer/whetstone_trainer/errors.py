@@ -19,3 +19,7 @@ class UserError(Exception):
 
 class StoppedError(Exception):
     """SIGTERM ended the program before its result; what is saved is continued by the next attempt."""
+
+
+class NoRoomError(Exception):
+    """A volume is full; what was saved before is whole, and the next attempt continues from it."""

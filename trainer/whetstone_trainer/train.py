@@ -113,7 +113,7 @@ def train_adapter(
         return Trained(model=trainer.model, rows=rows, metrics=metrics, plan=chosen)
     if plan.compiled:
         compile_layers(trainer.model, workspace)
-    with stop.deferred():
+    with stop.deferred(), checkpoints.naming_a_full_disk():
         trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     if trainer.state.global_step < total:
         step = trainer.state.global_step

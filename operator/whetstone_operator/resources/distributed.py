@@ -100,6 +100,12 @@ def across_nodes(manifest: dict[str, Any], *, nodes: int) -> dict[str, Any]:
     return {**manifest, "spec": indexed}
 
 
+def communication_environment(job: LoRATrainingJob) -> tuple[dict[str, Any], ...]:
+    """Return the variables that the spec sets for the libraries by which the processes speak to each other."""
+    variables = (job.spec.distributed and job.spec.distributed.env) or []
+    return tuple(variable.to_wire() for variable in variables)
+
+
 def index_of(pod: Mapping[str, Any]) -> int:
     """Return which of the pods of a Job this is: its completion index, 0 for a Job with one."""
     labels = pod["metadata"].get("labels") or {}

@@ -14,7 +14,12 @@ from whetstone_api.training_data import DatasetSpec, PreparationSpec
 from whetstone_api.training_preference import ReferencePlaces
 from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, CONFIGMAPS_ROOT, Label
 
-from whetstone_operator.resources.distributed import across_nodes, rendezvous_service, world_of
+from whetstone_operator.resources.distributed import (
+    across_nodes,
+    communication_environment,
+    rendezvous_service,
+    world_of,
+)
 from whetstone_operator.resources.job_pod import JobPlan, build_config_map, build_job, job_hash, report_url
 from whetstone_operator.resources.pushes import push_claims, push_secrets, push_targets
 from whetstone_operator.settings import Settings
@@ -187,7 +192,7 @@ def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
             secrets=push_secrets(job) if stage == MERGE else (),
             config_maps=() if stage == MERGE else tuple({d.config_map_ref.name for d in datasets if d.config_map_ref}),
             resources=stage_resources(job.spec.resources, stage),
-            environment=() if stage == TRAIN else (NO_GPU,),
+            environment=communication_environment(job) if stage == TRAIN else (NO_GPU,),
             backoff_limit=BACKOFF_LIMITS[stage],
             deadline_seconds=job.spec.active_deadline_seconds,
             queue=job.spec.queue_name,

@@ -205,7 +205,12 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
             "seed": 0,
             **({"maxSteps": 10} if referring else {"epochs": 1}),
         },
-        "distributed": {"nodes": 2, "processesPerNode": 2, "strategy": "DDP"},
+        "distributed": {
+            "nodes": 2,
+            "processesPerNode": 2,
+            "strategy": "DDP",
+            "env": [{"name": "NCCL_DEBUG", "value": "INFO"}],
+        },
         "plan": {
             "microBatchSize": 4,
             "gradientCheckpointing": "Enabled",

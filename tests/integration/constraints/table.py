@@ -88,6 +88,7 @@ ITEMS: Mapping[str, tuple[int, int]] = {
     f"{BR}.spec.suite.harbor.tasks.include": (0, 1000),
     f"{BR}.status.conditions": (0, 32),
     f"{LT}.spec.datasets": (1, 16),
+    f"{LT}.spec.distributed.env": (0, 64),
     f"{LT}.spec.lora.targetModules": (1, 64),
     f"{LT}.spec.output.push": (1, 4),
     f"{LT}.spec.preference.losses": (1, 4),
@@ -137,6 +138,7 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     f"{BR}.spec.suite.harbor.tasks.include[]": (1, 253),
     f"{LT}.spec.datasets[].configMapRef.key": (1, 253),
     f"{LT}.spec.datasets[].configMapRef.name": (1, 253),
+    f"{LT}.spec.distributed.env[].value": (0, 4096),
     f"{LT}.spec.image": (1, 512),
     f"{LT}.spec.lora.targetModules[]": (1, 128),
     f"{LT}.spec.workspace.claimName": (1, 253),
@@ -373,6 +375,12 @@ DEVICE_MEMORY = Format(
 )
 PARSER = Format(1, 64, accept=("h", "qwen3_coder", "a-b", "a" * 64), reject=("A", "_a", "-a", "a b", "a.b", "a/b"))
 VARIABLE = Format(1, 128, accept=("N", "OMP_NUM_THREADS", "_n0", "A" * 128), reject=("0A", "A-B", "A.B", "A B", "A=B"))
+COMMUNICATION = Format(
+    1,
+    128,
+    accept=("NCCL_DEBUG", "TORCH_NCCL_BLOCKING_WAIT", "GLOO_SOCKET_IFNAME", "UCX_TLS", "NCCL_" + "A" * 123),
+    reject=("RANK", "PYTHONPATH", "nccl_debug", "NCCL", "NCCL_", "XNCCL_DEBUG", "NCCL_A-B"),
+)
 CONTENT_DIGEST = Format(
     0, 71, accept=(DIGEST, "sha256:" + "af09" * 16), reject=("", "0" * 64, "sha256:" + "A" * 64, "sha256:" + "0" * 63)
 )
@@ -418,6 +426,7 @@ FORMATS: Mapping[str, Format] = {
     f"{LT}.spec.queueName": QUEUE_NAME,
     f"{LT}.spec.hyperparameters.learningRate": DECIMAL,
     f"{LT}.spec.hyperparameters.warmupRatio": DECIMAL,
+    f"{LT}.spec.distributed.env[].name": COMMUNICATION,
     f"{LT}.spec.lora.dropout": DECIMAL,
     f"{LT}.spec.output.adapter.uri": URI,
     f"{LT}.spec.preference.beta": POSITIVE,

@@ -59,6 +59,13 @@ def test_several_pods_are_an_indexed_job_whose_pods_have_names() -> None:
     assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": name}
 
 
+def test_variables_of_the_network_reach_the_processes_and_nothing_else() -> None:
+    env = [{"name": "NCCL_SOCKET_IFNAME", "value": "eth1"}]
+    plan = make_training_plan(make_training(distributed={"processesPerNode": 2, "env": env}))
+    assert env[0] in pod_of(training_job(plan, "train"))["containers"][0]["env"]
+    assert env[0] not in pod_of(training_job(plan, "prepare"))["containers"][0]["env"]
+
+
 def test_one_pod_has_neither_index_nor_service() -> None:
     plan = make_training_plan(make_training(distributed={"processesPerNode": 2}))
     assert training_service(plan) is None

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.preferences import prefer
 from support.trainer_job import Job
 from whetstone_api.adapter_artifact import Lineage
 from whetstone_api.jobs import EXIT_USER_ERROR
@@ -175,3 +176,14 @@ def test_sharded_base_gives_the_same_adapter(pair: Job, job: Job) -> None:
     assert len(shares) == 2
     assert all(int(held) <= 0.51 * int(whole) for held, whole in shares)
     assert adapter_digest(job.output) == adapter_digest(pair.output)
+
+
+@pytest.mark.long
+def test_preference_pairs_are_shared_too(make_job: MakeJob) -> None:
+    digests = []
+    for strategy in ("DDP", "FSDP"):
+        job = prefer(make_job(strategy.lower()))
+        job.values["world"] = {**PAIR, "strategy": strategy}
+        assert job.run("train") == 0, job.log
+        digests.append(adapter_digest(job.output))
+    assert digests[0] == digests[1]

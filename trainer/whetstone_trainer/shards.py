@@ -51,5 +51,20 @@ def shard_base(model: Any, place: Place) -> None:
     base = {name: parameter for name, parameter in model.named_parameters() if isinstance(parameter, DTensor)}
     held = sum(parameter.to_local().numel() for parameter in base.values())
     log.info("this process holds %d of the base's %d parameters", held, sum(map(torch.numel, base.values())))
-    # Its start copies all parameters from rank 0 to the others, which have other shares.
+    # DDP's start copies all parameters from rank 0 to the others, which have other shares.
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, list(base))  # noqa: SLF001 - the only way
+
+
+def sum_gradients(trainer: Any, place: Place) -> None:
+    """Let a trainer sum the gradients of the adapter over all processes by DDP.
+
+    Accelerate, which would do it, takes no model with shares on GPUs; of it only the mixed precision remains.
+
+    Args:
+        trainer: A trainer of a model that is `sharded`, before its training.
+        place: Which process this is.
+    """
+    model = trainer.accelerator.prepare_model(trainer.model, device_placement=False, evaluation_mode=True)
+    devices = [place.local_rank] if torch.cuda.is_available() else None
+    # As transformers sets it for PEFT models: experts that no token of a step went to have no gradient.
+    trainer.model_wrapped = DistributedDataParallel(model, device_ids=devices, find_unused_parameters=True)

@@ -29,7 +29,7 @@ from whetstone_trainer.prepare import load_tokenizer
 from whetstone_trainer.prepared import PREPARED_FOLDER, ROWS_FILE, PreparedReport
 from whetstone_trainer.progress import Progress
 from whetstone_trainer.recipe import Recipe
-from whetstone_trainer.shards import sharded
+from whetstone_trainer.shards import sharded, sum_gradients
 from whetstone_trainer.stopping import StopSignal
 
 FINAL_STEPS = 10
@@ -104,6 +104,8 @@ def train_adapter(
         peft_config=shape,
         callbacks=[on_progress, on_save, StopCallback(stop, ranks)],
     )
+    if ranks.shares_base(config.world):
+        sum_gradients(trainer, ranks.place)
     total = settings.max_steps or math.ceil(len(rows) / settings.batch_size) * (settings.epochs or 1)
     if resume is not None and step_of(resume) >= total:
         # Transformers trains on past the end when it resumes there; only the weights are needed.

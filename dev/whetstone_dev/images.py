@@ -40,6 +40,8 @@ class Image:
     """Folders of the checkout that the image holds, as part of the wheel or copied."""
     parent: str | None = None
     """Another image of ours that it builds on, and the build argument that names it."""
+    optional: bool = False
+    """Built only when it is named: the loop on this machine does without it."""
 
     @property
     def containerfile(self) -> Path:
@@ -100,6 +102,12 @@ IMAGES = (
         packages=(*_API, "trainer/whetstone_trainer", "dev/whetstone_dev/seed", "dev/whetstone_dev/tasks"),
         parent="trainer",
     ),
+    Image(
+        name="trainer-unsloth",
+        expected="4 minutes",
+        packages=(*_API, "trainer/whetstone_trainer"),
+        optional=True,
+    ),
 )
 
 
@@ -107,7 +115,7 @@ def build_and_push(only: Sequence[str] = (), *, registry: Registry | None = None
     """Build and push images, all or the named ones; returns the reference of every known image by name.
 
     Args:
-        only: Names of images; all when empty.
+        only: Names of images; all but the optional ones when empty.
         registry: Where to; None is the local cluster's.
 
     Raises:
@@ -118,7 +126,7 @@ def build_and_push(only: Sequence[str] = (), *, registry: Registry | None = None
         raise DevError(f"unknown image {', '.join(unknown)}; known: {', '.join(known)}")
     target = registry or local_registry()
     references = references_of(known.values(), registry=target)
-    wanted = [image for image in IMAGES if not only or image.name in only]
+    wanted = [image for image in IMAGES if (image.name in only if only else not image.optional)]
     missing = [image for image in wanted if not pushed(target, references[image.name])]
     if missing:
         _prepare()

@@ -6,6 +6,7 @@ All places are paths inside the container; the operator has resolved references 
 from pydantic import Field
 
 from whetstone_api.benchmarkrun import AgentSpec, HarborSuite, SamplingSpec
+from whetstone_api.training_backend import Backend
 from whetstone_api.training_data import LossSpec, PreparationSpec, RowFilter
 from whetstone_api.training_distributed import World
 from whetstone_api.training_evaluation import EvaluationSpec
@@ -43,6 +44,8 @@ class DatasetFile(WireModel):
 
 class TrainingConfig(WireModel):
     """What the stages of `whetstone_trainer` read: prepare, train, merge."""
+
+    backend: Backend = Backend.TRL
 
     object: ObjectIdentity
     report_url: str

@@ -17,6 +17,7 @@ from whetstone_api.schema import (
     condition_column,
 )
 from whetstone_api.source import Source
+from whetstone_api.training_backend import BACKEND_RULES, Backend
 from whetstone_api.training_data import DatasetReport, DatasetSpec, LossSpec, PreparationSpec
 from whetstone_api.training_distributed import DistributedSpec
 from whetstone_api.training_evaluation import EvaluationSpec
@@ -80,6 +81,8 @@ class LoRATrainingJobSpec(RunToEndSpec):
     """The model to train on."""
     method: Method = Method.SFT
     """Training method."""
+    backend: Backend = Backend.TRL
+    """What does the training: TRL as it is, or with Unsloth's kernels, which needs a GPU and an image of its own."""
     init_adapter: InitAdapterSpec | None = None
     """An adapter to go on from, instead of a new one; its shape stays."""
     datasets: Annotated[list[DatasetSpec], Field(min_length=1, max_length=16)] = Field(
@@ -120,7 +123,7 @@ class LoRATrainingJobSpec(RunToEndSpec):
     """Seconds that each Job may take, attempts included."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31536000)] | None = None
     """Seconds after which the finished Jobs (never this object) are deleted."""
-    rules: ClassVar[tuple[Rule, ...]] = (EVALUATION_DATASET, *PREFERENCE_RULES)
+    rules: ClassVar[tuple[Rule, ...]] = (EVALUATION_DATASET, *PREFERENCE_RULES, *BACKEND_RULES)
 
 
 class LoRATrainingJobStatus(Status):

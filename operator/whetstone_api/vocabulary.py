@@ -262,6 +262,8 @@ class Reason(StrEnum):
     """What is published is being copied to the places of `output.push`."""
     DATASET_NOT_FOUND = "DatasetNotFound"
     """A dataset's file does not exist at its place."""
+    BACKEND_UNAVAILABLE = "BackendUnavailable"
+    """The training image lacks what `spec.backend` names, or the pod the GPU that it needs."""
     DATASET_EMPTY = "DatasetEmpty"
     """A dataset has no rows."""
     DATASET_INVALID = "DatasetInvalid"

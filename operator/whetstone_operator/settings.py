@@ -23,6 +23,7 @@ class Settings:
         server_image: Image of guard and sidecar.
         engine_image: vLLM image of servers that name none.
         trainer_image: Image of training Jobs that name none.
+        unsloth_image: Image of training Jobs whose backend is Unsloth and that name none; empty where there is none.
         benchmark_image: Image of benchmark Jobs that name none.
         operator_url: Base URL under which pods reach the operator's HTTP server.
         hub_endpoint: Hub whose branches and tags the operator resolves; pods may use others.
@@ -38,6 +39,7 @@ class Settings:
     engine_image: str = STOCK_ENGINE_IMAGE
     trainer_image: str
     benchmark_image: str
+    unsloth_image: str = ""
     operator_url: str
     hub_endpoint: str = PUBLIC_HUB
     http_port: int = 8080
@@ -60,6 +62,7 @@ class Settings:
             server_image=_required(environment, "WHETSTONE_SERVER_IMAGE"),
             engine_image=environment.get("WHETSTONE_ENGINE_IMAGE") or STOCK_ENGINE_IMAGE,
             trainer_image=_required(environment, "WHETSTONE_TRAINER_IMAGE"),
+            unsloth_image=environment.get("WHETSTONE_UNSLOTH_IMAGE", ""),
             benchmark_image=_required(environment, "WHETSTONE_BENCHMARK_IMAGE"),
             operator_url=environment.get("WHETSTONE_OPERATOR_URL")
             or f"http://whetstone-operator.{own_namespace}.svc:{port}",

@@ -111,6 +111,9 @@ def with_companions(obj: Object, path: str, value: Any) -> Object:
         obj["spec"]["datasets"][1]["name"] = value
     if path == "spec.method" and value == "DPO":
         obj["spec"]["loss"]["target"] = "Assistant"
+    if path == "spec.backend" and value == "Unsloth":
+        for name in ("initAdapter", "distributed"):
+            del obj["spec"][name]
     if path == "spec.adapters[].name" and value == "q":
         obj["spec"]["aliases"] = []
     return obj

@@ -9,6 +9,7 @@ from typing import Any
 
 from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import DatasetFile, TrainingConfig
+from whetstone_api.training_backend import Backend
 from whetstone_api.training_data import TooLong
 from whetstone_api.training_evaluation import EvaluationSpec
 from whetstone_api.training_settings import Method
@@ -93,6 +94,7 @@ def read_recipe(config: TrainingConfig) -> Recipe:
     content: dict[str, Any] = {
         "method": config.method,
         "mask": MASK,
+        **({"backend": config.backend} if config.backend is not Backend.TRL else {}),
         "baseFingerprint": fingerprint,
         "chatTemplate": _template_digest(folder),
         "initAdapter": init.digest if init else None,

@@ -7,6 +7,7 @@ from typing import Any
 
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.reports import Outcome, TerminationReport
+from whetstone_api.training_backend import Backend
 from whetstone_api.training_result import MergedModel
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.adoption import find_adapter, find_merged
@@ -26,6 +27,7 @@ from whetstone_trainer.publish import publish_adapter, published, save_adapter, 
 from whetstone_trainer.pushes import push_all
 from whetstone_trainer.recipe import Recipe, read_recipe
 from whetstone_trainer.stopping import StopSignal
+from whetstone_trainer.unsloth_backend import import_unsloth
 
 
 def run_prepare(config: TrainingConfig, progress: Progress, _stop: StopSignal) -> TerminationReport:
@@ -67,6 +69,8 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
         StoppedError: SIGTERM came.
     """
     progress.phase("Validate")
+    if config.backend is Backend.UNSLOTH:
+        import_unsloth()
     recipe = read_recipe(config)
     place = Path(config.output_path)
     ranks = Ranks(find_place(config.world))

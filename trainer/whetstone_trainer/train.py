@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from peft import PeftModel
 from peft.utils import load_peft_weights, set_peft_model_state_dict
 from transformers import set_seed
 from whetstone_api.jobs import TrainingConfig
+from whetstone_api.training_backend import Backend
 from whetstone_api.training_plan import ChosenPlan
 
 from whetstone_trainer.arguments import common_arguments
@@ -31,6 +33,7 @@ from whetstone_trainer.progress import Progress
 from whetstone_trainer.recipe import Recipe
 from whetstone_trainer.shards import sharded, sum_gradients
 from whetstone_trainer.stopping import StopSignal
+from whetstone_trainer.unsloth_backend import load_unsloth
 
 FINAL_STEPS = 10
 """Steps over which the reported training loss is averaged."""
@@ -86,9 +89,9 @@ def train_adapter(
     seconds_before = seconds_of(resume) if resume else 0.0
     rows = Dataset.from_file(str(workspace / PREPARED_FOLDER / ROWS_FILE))
     set_seed(settings.seed)
-    model = load_model(config, plan)
+    model = load_unsloth(config, settings) if config.backend is Backend.UNSLOTH else load_model(config, plan)
     chosen = plan.chosen(kernel_of(model))
-    shape = None if config.init_adapter_path else lora_config(config, settings, model)
+    shape = None if config.init_adapter_path or isinstance(model, PeftModel) else lora_config(config, settings, model)
     if config.init_adapter_path:
         model = load_init_adapter(model, config)
     if ranks.shares_base(config.world):

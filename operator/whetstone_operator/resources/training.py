@@ -10,9 +10,10 @@ from whetstone_api.jobs import DatasetFile, ObjectIdentity, TrainingConfig
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
 from whetstone_api.source import Source
+from whetstone_api.training_backend import Backend
 from whetstone_api.training_data import DatasetSpec, PreparationSpec
 from whetstone_api.training_preference import ReferencePlaces
-from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, CONFIGMAPS_ROOT, Label
+from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, CONFIGMAPS_ROOT, Label, Reason
 
 from whetstone_operator.resources.distributed import (
     across_nodes,
@@ -22,6 +23,7 @@ from whetstone_operator.resources.distributed import (
 )
 from whetstone_operator.resources.job_pod import JobPlan, build_config_map, build_job, job_hash, report_url
 from whetstone_operator.resources.pushes import push_claims, push_secrets, push_targets
+from whetstone_operator.runtime.outcome import Stalled
 from whetstone_operator.settings import Settings
 
 PREPARE = "prepare"
@@ -88,6 +90,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
     job = plan.job
     folder = f"{job.metadata.name}-{job.metadata.uid.replace('-', '')[:8]}"
     return TrainingConfig(
+        backend=job.spec.backend,
         object=ObjectIdentity(
             kind=job.kind_name, namespace=job.metadata.namespace, name=job.metadata.name, uid=job.metadata.uid
         ),
@@ -175,6 +178,26 @@ def stage_resources(resources: Resources | None, stage: str) -> Resources | None
     return Resources(requests=requests, limits=limits)
 
 
+def trainer_image(plan: TrainingPlan, stage: str) -> str:
+    """Return the image of a stage; Unsloth's own is used where its kernels are.
+
+    Raises:
+        Stalled: The job asks for Unsloth, and nobody has named an image with it.
+    """
+    spec, settings = plan.job.spec, plan.settings
+    if spec.image:
+        return spec.image
+    if spec.backend is not Backend.UNSLOTH:
+        return settings.trainer_image
+    if not settings.unsloth_image:
+        raise Stalled(
+            Reason.INVALID_SPEC,
+            "spec.backend: Unsloth needs an image of its own and this operator knows none; set spec.image in a new job,"
+            " or images.unsloth in the chart's values (docs/loratrainingjob.md says how it is built)",
+        )
+    return settings.unsloth_image if stage == TRAIN else settings.trainer_image
+
+
 def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
     """Return the Job of a stage (`prepare`, `train` or `merge`)."""
     job, datasets = plan.job, plan.job.spec.datasets
@@ -185,7 +208,7 @@ def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
             settings=plan.settings,
             component=COMPONENT,
             labels={str(Label.STAGE): stage},
-            image=job.spec.image or plan.settings.trainer_image,
+            image=trainer_image(plan, stage),
             arguments=(stage, "--config", CONFIG_PATH),
             config_map=config_name(job),
             claims={**claims(plan, stage), **(push_claims(job) if stage == MERGE else {})},

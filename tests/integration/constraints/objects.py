@@ -181,6 +181,7 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
             {"trainingJobRef": {"name": "first"}} if referring else {"source": {"uri": "pvc://adapters/first"}}
         ),
         "method": "DPO" if pairs else "SFT",
+        "backend": "TRL",
         **({"preference": preference} if pairs else {}),
         "datasets": [
             {"name": "d", "configMapRef": {"name": "data", "key": "train.jsonl"}}

@@ -124,6 +124,7 @@ def _gates(node: str, first: str, *, variant: int = 0) -> list[RuleRow]:
     ]
 
 
+UNSLOTH = {"spec.backend": "Unsloth", "spec.initAdapter": MISSING, "spec.distributed": MISSING}
 SOURCE = {"uri": "pvc://c/p"}
 RULES: tuple[RuleRow, ...] = (
     *_names("ModelServer"),
@@ -466,6 +467,27 @@ RULES: tuple[RuleRow, ...] = (
         ),
     ),
     RuleRow(
+        node="LoRATrainingJob.spec",
+        message="backend Unsloth trains with method SFT only",
+        accept=(UNSLOTH,),
+        reject=({**UNSLOTH, "spec.method": "DPO", "spec.loss": MISSING},),
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec",
+        message="backend Unsloth makes new adapters only",
+        accept=(UNSLOTH,),
+        reject=({**UNSLOTH, "spec.initAdapter": {"source": SOURCE}},),
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec",
+        message="backend Unsloth trains in one process",
+        accept=({**UNSLOTH, "spec.distributed": {"processesPerNode": 1}},),
+        reject=(
+            {**UNSLOTH, "spec.distributed": {"nodes": 2}},
+            {**UNSLOTH, "spec.distributed": {"processesPerNode": 2}},
+        ),
+    ),
+    RuleRow(
         node="LoRATrainingJob.spec.output",
         message="a push of what Merged needs output.merged",
         accept=({"spec.output.push.0.what": "Adapter", "spec.output.merged": MISSING},),
@@ -510,6 +532,7 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "preparation": {"tooLong": "Fail"},
         "evaluation": {"share": "0.2"},
         "method": "DPO",
+        "backend": "Unsloth",
         "loss": {"target": "Assistant"},
         "preference": {"beta": "0.2"},
         "lora": {"rank": 8},

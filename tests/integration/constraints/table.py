@@ -15,6 +15,7 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
     f"{BR}.spec.agent.name": ("whetstone", "oracle", "nop"),
     f"{BR}.spec.gates[].metric": ("Mean", "StrictMean", "Coverage"),
     f"{BR}.status.comparison.verdict": ("Better", "Worse", "Inconclusive", "NotComparable"),
+    f"{LT}.spec.backend": ("TRL", "Unsloth"),
     f"{LT}.spec.distributed.strategy": ("Auto", "DDP", "FSDP"),
     f"{LT}.spec.loss.target": ("Assistant", "LastTurn", "All"),
     f"{LT}.spec.output.push[].what": ("Adapter", "Merged"),

@@ -12,11 +12,16 @@ from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.source import Source
 from whetstone_operator.resources.benchmark import BenchmarkPlan, benchmark_config_map, benchmark_job, run_job_name
 from whetstone_operator.resources.training import (
+    MERGE,
+    PREPARE,
+    TRAIN,
     TrainingPlan,
     stage_job_name,
+    training_config,
     training_config_map,
     training_job,
 )
+from whetstone_operator.runtime.outcome import Stalled
 from whetstone_operator.settings import Settings
 
 SETTINGS = Settings(
@@ -238,3 +243,15 @@ def test_longest_object_name_fits_a_job_and_its_pods() -> None:
     plan = make_benchmark_plan()
     long = plan.run.model_copy(update={"metadata": plan.run.metadata.model_copy(update={"name": "x" * 40})})
     assert len(run_job_name(long, None)) <= 63
+
+
+def test_unsloth_trains_in_its_own_image_and_the_rest_in_ours() -> None:
+    plan = make_training_plan(make_training(backend="Unsloth"))
+    with pytest.raises(Stalled, match=r"images\.unsloth"):
+        training_job(plan, PREPARE)
+    known = replace(plan, settings=replace(SETTINGS, unsloth_image="r/unsloth:1"))
+    images = [pod_of(training_job(known, stage))["containers"][0]["image"] for stage in (PREPARE, TRAIN, MERGE)]
+    assert images == ["r/trainer:1", "r/unsloth:1", "r/trainer:1"]
+    assert training_config(known).backend == "Unsloth"
+    named = replace(plan, job=make_training(backend="Unsloth", image="r/mine:1"))
+    assert pod_of(training_job(named, TRAIN))["containers"][0]["image"] == "r/mine:1"

@@ -1,0 +1,52 @@
+"""What Unsloth is told; where it is not, the job says so. That it trains was seen on a GPU (docs/performance.md)."""
+
+from collections.abc import Callable
+from typing import Any
+
+from support.trainer_job import Job
+from whetstone_api.jobs import EXIT_USER_ERROR, TrainingConfig
+from whetstone_trainer.recipe import effective_settings, read_recipe
+from whetstone_trainer.unsloth_backend import LINEAR_LAYERS, unsloth_calls
+
+MakeJob = Callable[[str], Job]
+
+
+def asking(job: Job, **fields: Any) -> TrainingConfig:
+    """Return the configuration of a job that asks for Unsloth."""
+    job.values.update({"backend": "Unsloth", **fields})
+    return job.config
+
+
+def test_every_setting_of_the_adapter_reaches_unsloth(make_job: MakeJob) -> None:
+    lora = {"rank": 8, "alpha": 24, "dropout": "0.05", "targetModules": ["v_proj", "q_proj"], "rsLora": True}
+    config = asking(make_job("a"), lora=lora, hyperparameters={"maxLength": 64, "seed": 5})
+    calls = unsloth_calls(config, effective_settings(config, 256))
+    assert calls.model["model_name"] == config.base_model_path
+    assert (calls.model["max_seq_length"], calls.model["load_in_4bit"], calls.model["random_state"]) == (64, False, 5)
+    asked = {name: calls.adapter[name] for name in ("r", "lora_alpha", "lora_dropout", "target_modules", "use_rslora")}
+    assert asked == {
+        "r": 8,
+        "lora_alpha": 24,
+        "lora_dropout": 0.05,
+        "target_modules": ["q_proj", "v_proj"],
+        "use_rslora": True,
+    }
+    assert calls.adapter["random_state"] == 5
+
+
+def test_without_target_modules_all_linear_layers_are_adapted(make_job: MakeJob) -> None:
+    config = asking(make_job("a"), lora={"rank": 4, "alpha": 8})
+    assert unsloth_calls(config, effective_settings(config, 256)).adapter["target_modules"] == list(LINEAR_LAYERS)
+
+
+def test_backend_is_part_of_the_recipe(make_job: MakeJob) -> None:
+    plain, other = (read_recipe(asking(make_job(backend), backend=backend)) for backend in ("TRL", "Unsloth"))
+    assert plain.digest != other.digest
+    assert "backend" not in plain.content
+
+
+def test_image_without_unsloth_ends_the_job_with_the_fix(make_job: MakeJob) -> None:
+    job = make_job("a")
+    asking(job)
+    assert job.run("train") == EXIT_USER_ERROR, job.log
+    assert (job.report.reason, "images/trainer-unsloth" in job.report.message) == ("BackendUnavailable", True)

@@ -9,12 +9,17 @@ hold more: each row says what was assumed of it.
 
 import argparse
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from whetstone_api.training_plan import BaseQuantization
 from whetstone_artifacts.model_facts import facts_of_config
+from whetstone_artifacts.serving_memory import quantity
 from whetstone_artifacts.training_memory import TrainingShape, estimate_training
+from whetstone_cli.estimate import estimate_object
+from whetstone_cli.manifests import read_objects
 
+EXAMPLES = Path(__file__).parents[1] / "examples" / "recipes"
 GB, GIB = 10**9, 1 << 30
 _LLAMA = {"model_type": "llama", "max_position_embeddings": 8192, "torch_dtype": "bfloat16"}
 MODELS: dict[str, dict[str, Any]] = {
@@ -46,7 +51,42 @@ MODELS: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 8,
         "vocab_size": 128256,
     },
+    "Llama-3.1-70B": {
+        **_LLAMA,
+        "hidden_size": 8192,
+        "intermediate_size": 28672,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+    },
+    "Devstral-Small-24B": {
+        **_LLAMA,
+        "hidden_size": 5120,
+        "intermediate_size": 32768,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 131072,
+    },
+    "Granite-3.3-8B": {
+        **_LLAMA,
+        "hidden_size": 4096,
+        "intermediate_size": 12800,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 49159,
+        "tie_word_embeddings": True,
+    },
 }
+RECIPES = {
+    "openthoughts.yaml": "Devstral-Small-24B",
+    "qlora-70b.yaml": "Llama-3.1-70B",
+    "tool-use-preferences.yaml": "Granite-3.3-8B",
+}
+"""Base models of the manifests in `examples/recipes`."""
 QV = ("q_proj", "v_proj")
 NF4 = BaseQuantization.NF4
 
@@ -182,6 +222,20 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
+def recipe_rows() -> list[tuple[str, ...]]:
+    """Return what the recipes among the examples take, as `whetstone estimate` says."""
+    rows: list[tuple[str, ...]] = [("Recipe", "Base model", "Estimated", "Together")]
+    for name, model in RECIPES.items():
+        facts = facts_of_config(MODELS[model])
+        if facts is None:
+            raise RuntimeError("the configuration says too little")
+        documents, _ = read_objects((EXAMPLES / name).read_text())
+        for document in documents:
+            found = estimate_object(document, facts, longest=None, free=None)
+            rows += [(f"`{one.name.split('/')[1]}`", model, one.what, quantity(one.total)) for one in found]
+    return rows
+
+
 HEADING = ("Source", "Model", "Setting", "Assumed", "Reported", "Estimated", "Error")
 
 
@@ -189,13 +243,15 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--markdown", action="store_true", help="as a table for the page")
-    markdown = parser.parse_args().markdown
-    rows = [HEADING, *map(cells, ROWS)]
+    parser.add_argument("--recipes", action="store_true", help="instead: what the recipes among the examples take")
+    options = parser.parse_args()
+    markdown = options.markdown
+    rows = recipe_rows() if options.recipes else [HEADING, *map(cells, ROWS)]
     if markdown:
-        rows.insert(1, ("---",) * len(HEADING))
+        rows.insert(1, ("---",) * len(rows[0]))
         print("\n".join(f"| {' | '.join(row)} |" for row in rows))
         return
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADING))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 

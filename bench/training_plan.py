@@ -132,6 +132,7 @@ def bare(shape: dict[str, Any], folder: Path, rows: Any) -> dict[str, Any]:
             per_device_train_batch_size=shape["theirs"],
             gradient_accumulation_steps=shape["rows"] // shape["theirs"],
             max_length=None,
+            num_train_epochs=1,
             learning_rate=2e-4,
             lr_scheduler_type="cosine",
             warmup_steps=0.1,

@@ -1,16 +1,22 @@
-"""`make bench`: measure, write `build/bench/serving.json`, print the table, fill `docs/performance.md` when asked."""
+"""`make bench`: measure, write `build/bench/*.json`, print the tables, fill `docs/performance.md` when asked.
+
+`make bench ARGS=training` measures the Train phase, which needs no API server and has a table of its own.
+"""
 
 import argparse
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from whetstone_dev.places import CHECKOUT
 
-from whetstone_bench import figures, floor, guard_cost, scale, serving
+from whetstone_bench import figures, floor, guard_cost, scale, serving, training
 from whetstone_bench.stage import Stage
 
 OUTPUT = CHECKOUT / "build" / "bench" / "serving.json"
+TRAINING_OUTPUT = CHECKOUT / "build" / "bench" / "training.json"
+TRAINING, TRAINING_ROUNDS = "training", 3
 PAGE = CHECKOUT / "docs" / "performance.md"
 
 
@@ -36,20 +42,29 @@ PARTS: dict[str, Callable[[Stage], list[figures.Figure]]] = {
 def main() -> None:
     """Run the parts that the arguments name; all by default."""
     parser = argparse.ArgumentParser(prog="whetstone_bench", description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help=f"any of {', '.join(PARTS)}; default: all")
+    known = f"any of {', '.join(PARTS)}; default: all of these; or {TRAINING}"
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, TRAINING, []], help=known)
     parser.add_argument("--page", action="store_true", help="write the figures into docs/performance.md")
     options = parser.parse_args()
     described = figures.machine()
     found: list[figures.Figure] = []
+    if TRAINING in options.parts:
+        _tell(TRAINING_OUTPUT, described, training.training(TRAINING_ROUNDS), part="training", page=options.page)
+        if options.parts == [TRAINING]:
+            return
     with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder, Stage(Path(folder)) as stage:
-        for part in options.parts or PARTS:
+        for part in [part for part in options.parts if part != TRAINING] or PARTS:
             print(f"[whetstone] measuring {part} ...", flush=True)
             found += PARTS[part](stage)
-    figures.write_json(OUTPUT, described, found)
+    _tell(OUTPUT, described, found, part="serving", page=options.page)
+
+
+def _tell(place: Path, described: dict[str, Any], found: list[figures.Figure], *, part: str, page: bool) -> None:
+    figures.write_json(place, described, found)
     figures.show(described, found)
-    print(f"[whetstone] the same in {OUTPUT.relative_to(CHECKOUT)}")
-    if options.page:
-        figures.fill_page(PAGE, described, found)
+    print(f"[whetstone] the same in {place.relative_to(CHECKOUT)}")
+    if page:
+        figures.fill_page(PAGE, described, found, part=part)
 
 
 if __name__ == "__main__":

@@ -96,15 +96,19 @@ def sentence(described: dict[str, Any]) -> str:
     )
 
 
-BEGIN, END = "<!-- figures of make bench -->\n", "<!-- end of the figures -->\n"
+BEGINS = {
+    "serving": "<!-- figures of make bench -->\n",
+    "training": "<!-- figures of make bench ARGS=training -->\n",
+}
+END = "<!-- end of the figures -->\n"
 
 
-def fill_page(page: Path, described: dict[str, Any], figures: Sequence[Figure]) -> None:
+def fill_page(page: Path, described: dict[str, Any], figures: Sequence[Figure], *, part: str) -> None:
     """Replace the table of the page that is kept under version control."""
     rows = ["| What | Median | From to | Samples |", "|---|---|---|---|"]
     rows += ["| " + " | ".join(figure.row()) + " |" for figure in figures]
-    text = page.read_text()
-    before, rest = text.split(BEGIN, 1)
+    text, begin = page.read_text(), BEGINS[part]
+    before, rest = text.split(begin, 1)
     after = rest.split(END, 1)[1]
     lines = "\n".join(rows)
-    page.write_text(f"{before}{BEGIN}\nMeasured on {sentence(described)}.\n\n{lines}\n\n{END}{after}")
+    page.write_text(f"{before}{begin}\nMeasured on {sentence(described)}.\n\n{lines}\n\n{END}{after}")

@@ -10,7 +10,7 @@ from whetstone_api.training_backend import Backend
 from whetstone_api.training_data import LossSpec, PreparationSpec, RowFilter
 from whetstone_api.training_distributed import World
 from whetstone_api.training_evaluation import EvaluationSpec
-from whetstone_api.training_plan import PlanSpec
+from whetstone_api.training_plan import BaseQuantization, PlanSpec
 from whetstone_api.training_preference import PreferenceSpec, ReferencePlaces
 from whetstone_api.training_push import PushTarget
 from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec, Method
@@ -67,6 +67,7 @@ class TrainingConfig(WireModel):
     """Where the reference lies that `preference` names; None for the default one."""
     lora: LoraSpec
     hyperparameters: Hyperparameters
+    quantization: BaseQuantization = BaseQuantization.NONE
     plan: PlanSpec = PlanSpec()
     on_accelerator: bool = False
     """Whether the training asks for one; Prepare, which estimates its memory, runs without."""

@@ -21,7 +21,7 @@ from whetstone_api.training_backend import BACKEND_RULES, Backend
 from whetstone_api.training_data import DatasetReport, DatasetSpec, LossSpec, PreparationSpec
 from whetstone_api.training_distributed import DistributedSpec
 from whetstone_api.training_evaluation import EvaluationSpec
-from whetstone_api.training_plan import ChosenPlan, MemoryEstimate, PlanSpec
+from whetstone_api.training_plan import BaseQuantization, ChosenPlan, MemoryEstimate, PlanSpec
 from whetstone_api.training_preference import PREFERENCE_RULES, PreferenceSpec
 from whetstone_api.training_push import MAX_PUSHES, PushResult
 from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingOutput, TrainingProgress
@@ -103,6 +103,8 @@ class LoRATrainingJobSpec(RunToEndSpec):
     """How to train."""
     distributed: DistributedSpec | None = None
     """By how many processes to train; when absent, one for each GPU that `resources.limits` asks for."""
+    quantization: BaseQuantization = BaseQuantization.NONE
+    """How the frozen base model is held while its adapter is trained."""
     plan: PlanSpec = PlanSpec()
     """How the training uses its device."""
     workspace: WorkspaceSpec

@@ -15,10 +15,17 @@ Bytes = Annotated[str, Field(max_length=16)]
 class BaseQuantization(StrEnum):
     """How the frozen base model is held while its adapter is trained."""
 
+    NONE = "None"
+    """As it is computed."""
     NF4 = "NF4"
     """Four bits a number, with scales that are quantized too (QLoRA)."""
     INT8 = "Int8"
     """Eight bits a number (LLM.int8)."""
+
+    @property
+    def applied(self) -> "BaseQuantization | None":
+        """What is done to the weights; None for nothing."""
+        return None if self is BaseQuantization.NONE else self
 
 
 class Switch(StrEnum):

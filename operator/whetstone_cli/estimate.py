@@ -99,6 +99,7 @@ def _training(job: LoRATrainingJob, facts: ModelFacts, *, longest: int | None, f
         rank=lora.rank,
         targets=lora.target_modules,
         dropout=Decimal(lora.dropout) > 0,
+        quantization=job.spec.quantization.applied,
         fused_attention=plan.attention is not Attention.EAGER,
     )
     again = plan.gradient_checkpointing

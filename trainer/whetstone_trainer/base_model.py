@@ -1,9 +1,10 @@
 """The base model in memory, and the shape of the adapter on it."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig
+from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.training_plan import Attention
@@ -12,6 +13,7 @@ from whetstone_api.vocabulary import Reason
 from whetstone_trainer.device import require_isolation
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.plan import KERNELS, Plan
+from whetstone_trainer.quantization import quantized
 from whetstone_trainer.recipe import Settings
 
 UNSERVABLE_MODULES = ("lm_head", "embed_tokens")
@@ -31,11 +33,37 @@ def load_model(config: TrainingConfig, plan: Plan | None = None) -> Any:
     # PyTorch's own kernel is the default of all models that can use it.
     kernel = plan.attention if plan and plan.attention != KERNELS[Attention.SDPA] else None
     model: Any = AutoModelForCausalLM.from_pretrained(
-        config.base_model_path, dtype=dtype, attn_implementation=kernel, local_files_only=True
+        config.base_model_path,
+        dtype=dtype,
+        attn_implementation=kernel,
+        local_files_only=True,
+        **(quantized(config.quantization, dtype) if plan else {}),
     )
     if plan and plan.padding_free:
         require_isolation(model)
     return model
+
+
+def served_model(config: TrainingConfig, model: Any, adapter: Path) -> Any:
+    """Return the model as servers will have it: they do not quantize as the training does.
+
+    The base that is loaded anew takes what the device has left, then main memory, then the workspace.
+
+    Args:
+        config: The job's configuration.
+        model: The trained model.
+        adapter: Folder with the saved adapter.
+    """
+    if config.quantization.applied is None:
+        return model
+    on_gpu = torch.cuda.is_available()
+    base = AutoModelForCausalLM.from_pretrained(
+        config.base_model_path,
+        dtype=torch.bfloat16 if on_gpu else torch.float32,
+        local_files_only=True,
+        **({"device_map": "auto", "offload_folder": str(Path(config.workspace_path) / "offload")} if on_gpu else {}),
+    )
+    return PeftModel.from_pretrained(base, str(adapter))
 
 
 def lora_config(config: TrainingConfig, settings: Settings, model: Any) -> LoraConfig:

@@ -277,6 +277,7 @@ def _choices(
         targets=config.lora.target_modules,
         dropout=Decimal(config.lora.dropout) > 0,
         width=2 if is_gpu else 4,
+        quantization=config.quantization.applied,
         shards=config.world.ranks if config.world.strategy is Strategy.FSDP else 1,
         fused_attention=config.plan.attention is not Attention.EAGER,
     )
@@ -330,6 +331,8 @@ def _compiled(config: TrainingConfig, device: Device, facts: ModelFacts | None, 
         return asked is Switch.ENABLED, f"compile is {asked} as asked"
     if not device.is_gpu:
         return False, "nothing is compiled on a CPU"
+    if config.quantization.applied:
+        return False, "nothing is compiled on a quantized base"
     if not device.compiler:
         return False, "nothing is compiled, since the image has no C compiler"
     work = FLOPS_PER_NUMBER * tokens * (facts.parameters if facts else 0)

@@ -21,6 +21,7 @@ from whetstone_trainer.dataset import file_digest
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.init_adapter import read_init_adapter
 from whetstone_trainer.preference_rows import PAIRS, preference_of
+from whetstone_trainer.quantization import require_quantizable
 from whetstone_trainer.reference import read_reference
 
 TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json")
@@ -126,6 +127,9 @@ def read_recipe(config: TrainingConfig) -> Recipe:
         content["tooLong"] = config.preparation.too_long
     if config.evaluation is not None:
         content["evaluation"] = held_out_content(config.evaluation)
+    if config.quantization.applied:
+        require_quantizable(config)
+        content["quantization"] = config.quantization
     if config.world.ranks > 1:
         # The rows of a step are summed up in another order, and dropout falls otherwise; the strategy changes no bit.
         content["distributed"] = {"ranks": config.world.ranks}

@@ -85,6 +85,7 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
         prepared = read_report(Path(config.workspace_path))
 
         # Torch takes seconds to import, and neither adoption nor a refusal needs it.
+        from whetstone_trainer.base_model import served_model
         from whetstone_trainer.fitting import train_fitting
         from whetstone_trainer.probe import choose_sequences, record_probe
 
@@ -99,7 +100,8 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
         with beside(place) as folder:
             save_adapter(trained.model, folder, base_source=config.base_model_source)
             verify_saved(folder, config)
-            probe = record_probe(trained.model, sequences, base_fingerprint=recipe.base_fingerprint).model_copy(
+            served = served_model(config, trained.model, folder)
+            probe = record_probe(served, sequences, base_fingerprint=recipe.base_fingerprint).model_copy(
                 update={"templates": prepared.templates}
             )
             progress.phase("Publish")

@@ -108,6 +108,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         reference=reference_places(plan),
         lora=job.spec.lora,
         hyperparameters=job.spec.hyperparameters,
+        quantization=job.spec.quantization,
         plan=job.spec.plan,
         on_accelerator=asks_for_device(job.spec.resources),
         checkpoint=job.spec.checkpoint,

@@ -212,6 +212,7 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
             "strategy": "DDP",
             "env": [{"name": "NCCL_DEBUG", "value": "INFO"}],
         },
+        "quantization": "NF4",
         "plan": {
             "microBatchSize": 4,
             "gradientCheckpointing": "Enabled",

@@ -537,6 +537,7 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "preference": {"beta": "0.2"},
         "lora": {"rank": 8},
         "hyperparameters": {"epochs": 2},
+        "quantization": "None",
         "plan": {"microBatchSize": 2},
         "distributed": {"nodes": 3},
         "workspace": {"claimName": "other"},

@@ -26,6 +26,7 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
         *("BcoPair", "NcaPair", "SppoHard", "Sft"),
     ),
     f"{LT}.spec.preparation.tooLong": ("Fail", "Drop", "Truncate"),
+    f"{LT}.spec.quantization": ("None", "NF4", "Int8"),
     f"{LT}.spec.plan.attention": ("Auto", "SDPA", "FlashAttention2", "Eager"),
     f"{LT}.spec.plan.compile": ("Auto", "Enabled", "Disabled"),
     f"{LT}.spec.plan.gradientCheckpointing": ("Auto", "Enabled", "Disabled"),

@@ -56,6 +56,13 @@ def test_page_shows_the_estimates_as_they_are() -> None:
         assert f"| {' | '.join(BENCH.cells(row))} |" in page
 
 
+def test_page_shows_what_the_recipes_take() -> None:
+    page = (CHECKOUT / "docs" / "training-memory.md").read_text()
+    assert {path.name for path in BENCH.EXAMPLES.glob("*.yaml")} == set(BENCH.RECIPES)
+    for row in BENCH.recipe_rows():
+        assert f"| {' | '.join(row)} |" in page
+
+
 def test_numbers_of_a_configuration_are_those_of_the_model() -> None:
     assert LLAMA_3B.parameters == 3_212_749_824
     assert _facts("Llama-2-7B").parameters == 6_738_415_616

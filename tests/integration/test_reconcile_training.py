@@ -11,16 +11,26 @@ pytestmark = pytest.mark.integration
 KIND = "LoRATrainingJob"
 
 
+ESTIMATE = {"memory": "9.18Gi", "least": "7.15Gi", "plan": "micro-batch 4", "basis": [{"name": "weights", "bytes": 7}]}
+PLAN = {"microBatchSize": 4, "gradientCheckpointing": False, "packing": "Padded", "attention": "sdpa"} | {
+    "compiled": False,
+    "reason": "9.18Gi is estimated, 78.00Gi are free",
+}
+
+
 def test_training_ends_with_the_published_adapter(world: World, operator: OperatorProcess) -> None:
     world.claims()
     world.train()
-    world.end_well(world.wait_job("train", "prepare"), dataset=DATASET)
-    world.end_well(world.wait_job("train", "train"), adapter=ADAPTER, metrics={"trainLoss": "0.5"})
+    world.end_well(world.wait_job("train", "prepare"), dataset=DATASET, estimate=ESTIMATE)
+    training = world.wait_job("train", "train")
+    assert world.get(KIND, "train")["status"]["estimate"] == ESTIMATE
+    world.end_well(training, adapter=ADAPTER, metrics={"trainLoss": "0.5"}, plan=PLAN)
     complete = world.wait_reason(KIND, "train", "Succeeded", condition="Complete")
     status = world.get(KIND, "train")["status"]
     assert complete["status"] == "True"
     assert status["adapter"] == ADAPTER
     assert status["dataset"] == DATASET
+    assert (status["estimate"], status["plan"]) == (ESTIMATE, PLAN)
     assert status["metrics"] == {"trainLoss": "0.5"}
     assert {one["type"] for one in status["conditions"]} == {"Ready", "Complete"}
     assert all(one["observedGeneration"] == 1 for one in status["conditions"])

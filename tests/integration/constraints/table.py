@@ -373,7 +373,10 @@ WEIGHT = Format(
 )
 AUTO = Format(0, 4, accept=("Auto",), reject=("", "auto", "4", "Aut", "None"))
 DEVICE_MEMORY = Format(
-    1, 16, accept=("80Gi", "40.5Gi", "81920Mi", "24G", "900M"), reject=("", "0Gi", "80", "80GB", "80 Gi", "-8Gi", "8Ti")
+    1,
+    16,
+    accept=("80Gi", "40.5Gi", "81920Mi", "24G", "900M", "1234567890123.5M"),
+    reject=("0Gi", "80", "80GB", "80 Gi", "-8Gi", "8Ti", ".5Gi"),
 )
 PARSER = Format(1, 64, accept=("h", "qwen3_coder", "a-b", "a" * 64), reject=("A", "_a", "-a", "a b", "a.b", "a/b"))
 VARIABLE = Format(1, 128, accept=("N", "OMP_NUM_THREADS", "_n0", "A" * 128), reject=("0A", "A-B", "A.B", "A B", "A=B"))

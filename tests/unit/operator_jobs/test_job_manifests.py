@@ -136,6 +136,17 @@ def test_only_the_training_holds_a_gpu(stage: str, holds: bool) -> None:
     assert (hidden in env_of(pod)) is not holds
 
 
+@pytest.mark.parametrize(
+    ("resources", "asks"), [({"limits": GPU}, True), ({"limits": {"cpu": 4}}, False), (None, False)]
+)
+def test_training_config_says_how_the_device_is_used(resources: dict[str, Any] | None, asks: bool) -> None:
+    job = make_training(resources=resources, quantization="NF4", plan={"microBatchSize": 2, "compile": "Disabled"})
+    config = TrainingConfig.model_validate_json(training_config_map(make_training_plan(job))["data"]["config.json"])
+    assert config.on_accelerator is asks
+    assert config.quantization == "NF4"
+    assert (config.plan.micro_batch_size, config.plan.compile) == (2, "Disabled")
+
+
 def test_stage_that_may_ask_for_nothing_asks_for_nothing() -> None:
     job = make_training(resources={"limits": {"amd.com/gpu": 1}})
     assert pod_of(training_job(make_training_plan(job), "prepare"))["containers"][0]["resources"] == {}

@@ -45,7 +45,8 @@ def train_fitting(
     """
     workspace = Path(config.workspace_path)
     plan: Plan = make_plan(config, recipe.settings, prepared.dataset, find_device())
-    plan = remembered(plan, workspace, recipe_digest=recipe.digest)
+    # Rank 0's for all: another process may have seen other free memory, or a plan that was remembered a moment ago.
+    plan = ranks.told(remembered(plan, workspace, recipe_digest=recipe.digest))
     while True:
         log.info("plan: %s", plan.chosen().to_wire())
         try:

@@ -42,7 +42,7 @@ class DistributedSpec(ApiModel):
     """Processes in each pod; when absent, one for each GPU that `resources.limits` asks for, at least one."""
     strategy: Strategy = Strategy.AUTO
     """DDP: each process holds the whole base model. FSDP: it holds a share and gets the others' one layer at a time:
-    less memory, more time. Auto: DDP."""
+    less memory, more time. Auto: DDP where the base model fits each GPU with all else, otherwise FSDP."""
     env: Annotated[list[CommunicationVariable], Field(max_length=64)] | None = Field(
         default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     )
@@ -54,7 +54,7 @@ class World(WireModel):
 
     nodes: int = 1
     processes_per_node: int = 1
-    strategy: Strategy = Strategy.DDP
+    strategy: Strategy = Strategy.AUTO
 
     @property
     def ranks(self) -> int:

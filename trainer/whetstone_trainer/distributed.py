@@ -134,6 +134,17 @@ class Ranks:
         dist.all_reduce(found, op=dist.ReduceOp.MAX, group=self._patient)
         return bool(found.item())
 
+    def least(self, amount: int | None) -> int | None:
+        """Return the smallest amount of any process; None where one has none. All of them must ask at the same time."""
+        if self.place.size == 1:
+            return amount
+        import torch.distributed as dist
+
+        amounts: list[int | None] = [None] * self.place.size
+        dist.all_gather_object(amounts, amount, group=self._patient)
+        known = [one for one in amounts if one is not None]
+        return min(known) if len(known) == len(amounts) else None
+
     def told[T](self, value: T) -> T:
         """Return what rank 0 passes here; the others' values are not looked at."""
         if self.place.size == 1:

@@ -157,7 +157,7 @@ def make_plan(config: TrainingConfig, settings: Settings, dataset: DatasetReport
         padding_free=padding_free,
         attention=attention,
         compiled=compiled,
-        reason="; ".join((memory_reason, packing_reason, compile_reason)),
+        reason="; ".join((memory_reason, packing_reason, compile_reason, *_shared(config))),
     )
 
 
@@ -196,6 +196,22 @@ def estimate_memory(config: TrainingConfig, settings: Settings, dataset: Dataset
             MemoryPart(name=name, bytes=size) for name, size in (best.memory.parts() if best.memory else {}).items()
         ],
     )
+
+
+def fits(config: TrainingConfig, settings: Settings, dataset: DatasetReport, *, free: int) -> bool | None:
+    """Return whether any plan that `spec.plan` leaves open fits a device; None where the model's shape is not known.
+
+    Args:
+        config: The job's configuration.
+        settings: Hyperparameters as they take effect.
+        dataset: What Prepare found.
+        free: Free memory of the device in bytes.
+    """
+    facts = read_model_facts(Path(config.base_model_path))
+    if facts is None:
+        return None
+    found = _choices(config, dataset, facts, _freedom(config, settings, dataset), is_gpu=config.on_accelerator)
+    return fastest(found, free=free) is not None
 
 
 def remembered(plan: Plan, workspace: Path, *, recipe_digest: str) -> Plan:
@@ -339,6 +355,14 @@ def _compiled(config: TrainingConfig, device: Device, facts: ModelFacts | None, 
     if work < COMPILE_PAYS:
         return False, "nothing is compiled, since the training is too short to pay for it"
     return True, "the layers are compiled, since the training is long"
+
+
+def _shared(config: TrainingConfig) -> list[str]:
+    ranks = config.world.ranks
+    if ranks == 1:
+        return []
+    held = "a share of the base model" if config.world.strategy is Strategy.FSDP else "the whole base model"
+    return [f"each of {ranks} processes holds {held} ({config.world.strategy})"]
 
 
 def _passes(settings: Settings, dataset: DatasetReport) -> int:

@@ -27,6 +27,7 @@ from whetstone_trainer.publish import publish_adapter, published, save_adapter, 
 from whetstone_trainer.pushes import push_all
 from whetstone_trainer.recipe import Recipe, read_recipe
 from whetstone_trainer.stopping import StopSignal
+from whetstone_trainer.strategy import expected, settled
 from whetstone_trainer.unsloth_backend import import_unsloth
 
 
@@ -47,7 +48,7 @@ def run_prepare(config: TrainingConfig, progress: Progress, _stop: StopSignal) -
         return adopted
     progress.phase("Prepare")
     report = prepare_data(config, recipe)
-    estimate = estimate_memory(config, recipe.settings, report.dataset)
+    estimate = estimate_memory(expected(config, recipe.settings, report.dataset), recipe.settings, report.dataset)
     return TerminationReport(
         outcome=Outcome.SUCCEEDED,
         reason=Reason.SUCCEEDED,
@@ -86,10 +87,12 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
 
         # Torch takes seconds to import, and neither adoption nor a refusal needs it.
         from whetstone_trainer.base_model import served_model
+        from whetstone_trainer.device import find_device
         from whetstone_trainer.fitting import train_fitting
         from whetstone_trainer.probe import choose_sequences, record_probe
 
         progress.phase("Train")
+        config = settled(config, recipe.settings, prepared.dataset, free=ranks.least(find_device().free))
         trained = train_fitting(config, recipe, prepared=prepared, progress=progress, stop=stop, ranks=ranks)
         sequences = choose_sequences(trained.rows)
         if not first:

@@ -10,6 +10,7 @@ from typing import Any
 
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
+from whetstone_api.training_backend import Backend
 from whetstone_api.training_distributed import RENDEZVOUS_PORT, RENDEZVOUS_VARIABLE, DistributedSpec, Strategy, World
 
 from whetstone_operator.resources.metadata import child_metadata
@@ -32,13 +33,18 @@ def world_of(job: LoRATrainingJob) -> World:
     return World(
         nodes=asked.nodes,
         processes_per_node=asked.processes_per_node or max(1, gpus_of(job.spec.resources)),
-        strategy=Strategy.DDP if asked.strategy is Strategy.AUTO else asked.strategy,
+        strategy=asked.strategy,
     )
 
 
 def world_problem(job: LoRATrainingJob) -> str | None:
     """Return why the processes cannot train where `resources` puts them, with the fix; None when they can."""
     gpus, world = gpus_of(job.spec.resources), world_of(job)
+    if job.spec.backend is Backend.UNSLOTH and world.ranks > 1:
+        return (
+            f"spec.backend is Unsloth, which trains in one process, and spec.resources.limits asks for {gpus} GPUs in"
+            " each pod; ask for one, or take backend TRL"
+        )
     if world.strategy is Strategy.FSDP and world.ranks == 1:
         return (
             "spec.distributed.strategy is FSDP, and there is one process only, so that nothing can be shared out: raise"

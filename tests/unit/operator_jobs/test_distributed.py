@@ -38,6 +38,14 @@ def test_one_process_shares_nothing_out() -> None:
     assert world_problem(make_training(distributed={"strategy": "FSDP", "nodes": 2})) is None
 
 
+def test_unsloth_on_several_gpus_is_a_problem() -> None:
+    gpus = {"limits": {"nvidia.com/gpu": 2}}
+    problem = world_problem(make_training(backend="Unsloth", resources=gpus))
+    assert problem is not None
+    assert "spec.backend is Unsloth" in problem
+    assert world_problem(make_training(backend="Unsloth", resources={"limits": {"nvidia.com/gpu": 1}})) is None
+
+
 def test_trainer_is_told_its_world() -> None:
     plan = make_training_plan(make_training(distributed={"nodes": 2, "processesPerNode": 4}))
     config = TrainingConfig.model_validate_json(training_config_map(plan)["data"]["config.json"])

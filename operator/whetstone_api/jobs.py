@@ -38,6 +38,12 @@ class DatasetFile(WireModel):
     path: str
     field: str
     """Where the user named it, for messages: `spec.datasets[0].source.uri (pvc://data/train.jsonl)`."""
+    uri: str | None = None
+    """Where it is fetched from; None for a file that is there."""
+    secret_path: str | None = None
+    """Folder of the Secret with what that place asks for."""
+    digest: str | None = None
+    """`sha256:…` that it must have; None for any."""
     weight: str | None = None
     filter: RowFilter | None = None
 

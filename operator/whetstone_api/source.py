@@ -17,15 +17,20 @@ _OCI = r"oci://[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)+@sha256:
 _FOLDER = r"pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9._-]+)+"
 _REPOSITORY = r"hf://[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*"
 _TAGGED = r"oci://[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)+(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?"
+_HUB_FILE = (
+    r"hf://datasets/[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)+"
+)
 PVC_URI = f"^{_PVC}$"
 ANY_URI = f"^({_PVC}|{_HUB}|{_S3}|{_HTTPS}|{_OCI})$"
 PUSH_URI = f"^({_FOLDER}|{_REPOSITORY}|{_S3}|{_TAGGED})$"
 """Places to push to: a folder of a claim, a repository of a hub, a folder of a bucket, a repository of a registry."""
+FILE_URI = f"^({_PVC}|{_HUB_FILE}|{_S3}|{_HTTPS})$"
 DIGEST = r"^sha256:[0-9a-f]{64}$"
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 
 SourceUri = Annotated[str, Field(min_length=7, max_length=512, pattern=PVC_URI)]
 AnyUri = Annotated[str, Field(min_length=7, max_length=512, pattern=ANY_URI)]
+FileUri = Annotated[str, Field(min_length=7, max_length=512, pattern=FILE_URI)]
 Digest = Annotated[str, Field(max_length=71, pattern=DIGEST)]
 
 PLAIN = Rule(
@@ -104,6 +109,29 @@ class PinnedSource(ApiModel):
         return Source(uri=self.uri) if self.scheme is Scheme.PVC else None
 
 
+class FileSource(ApiModel):
+    """A file in a claim or elsewhere, which may be pinned by its digest."""
+
+    uri: FileUri
+    """Where: `pvc://claim/file`, `hf://datasets/owner/repo@revision/file`, `s3://bucket/key` or `https://host/file`."""
+    digest: Digest | None = None
+    """`sha256:…` of the file; when given, anything else at the place is refused."""
+    secret_ref: SecretRef | None = None
+    """The Secret with what the place asks for: keys, token, endpoint, certificate authority."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        PLAIN,
+        Rule(
+            rule="!has(self.secretRef) || !self.uri.startsWith('pvc://')",
+            message="secretRef has no use with pvc://; leave it out",
+        ),
+    )
+
+    @property
+    def in_claim(self) -> Source | None:
+        """The file in a claim; None for one that must be fetched."""
+        return Source(uri=self.uri) if scheme_of(self.uri) is Scheme.PVC else None
+
+
 def scheme_of(uri: str) -> Scheme:
     """Return how the place of a URI is reached."""
     return Scheme(uri.split("://", 1)[0])
@@ -113,6 +141,13 @@ def split_hub(uri: str) -> tuple[str, str]:
     """Return repository (`owner/name`) and revision of an `hf://` URI."""
     repository, revision = uri.removeprefix("hf://").split("@", 1)
     return repository, revision
+
+
+def split_hub_file(uri: str) -> tuple[str, str, str]:
+    """Return repository (`owner/name`), revision and path in it of an `hf://datasets/` URI."""
+    repository, rest = uri.removeprefix("hf://datasets/").split("@", 1)
+    revision, path = rest.split("/", 1)
+    return repository, revision, path
 
 
 def is_commit(revision: str) -> bool:

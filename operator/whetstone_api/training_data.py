@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from whetstone_api.schema import ApiModel, DecimalString, KeyRef, Rule, SignedDecimalString, VolumeName
-from whetstone_api.source import Source
+from whetstone_api.source import FileSource
 from whetstone_api.training_evaluation import EvaluationReport
 
 
@@ -34,8 +34,8 @@ class DatasetSpec(ApiModel):
 
     name: VolumeName
     """Name of the dataset in reports."""
-    source: Source | None = None
-    """A `.jsonl` file in a claim."""
+    source: FileSource | None = None
+    """A file of JSON lines, or of Parquet where its name says `.parquet`; fetched into the workspace from outside."""
     config_map_ref: KeyRef | None = None
     """A key of a ConfigMap that holds the JSON lines."""
     weight: Weight | None = None

@@ -284,3 +284,17 @@ def test_a_namesake_never_takes_over_an_old_job(world: World, operator: Operator
 
 def test_operator_ends_cleanly_on_sigterm(world: World, operator: OperatorProcess) -> None:
     assert operator.stop() == 0
+
+
+def test_secret_of_a_dataset_is_waited_for_before_anything_runs(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    source = {"uri": "https://example.com/rows.jsonl", "secretRef": {"name": "data-keys"}}
+    world.train(datasets=[{"name": "far", "source": source}])
+    told = world.wait_reason(KIND, "train", "SecretNotFound")
+    assert told["message"].startswith("spec.datasets[0].source.secretRef: Secret data-keys does not exist")
+    assert world.jobs("train") == []
+    world.api.create(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "data-keys"}, "stringData": {"token": "t"}},
+        namespace=world.namespace,
+    )
+    world.wait_job("train", "prepare")

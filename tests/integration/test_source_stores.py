@@ -16,7 +16,7 @@ from whetstone_artifacts.folders import adapter_digest
 from whetstone_artifacts.models import model_digest
 from whetstone_artifacts.sources import download as downloads
 from whetstone_artifacts.sources.credentials import Credentials, read_credentials
-from whetstone_artifacts.sources.fetch import fetch_model, fetch_remote_adapter, open_place
+from whetstone_artifacts.sources.fetch import fetch_file, fetch_model, fetch_remote_adapter, open_file, open_place
 from whetstone_artifacts.sources.remote import Content, Remote, RemoteFile
 
 pytestmark = pytest.mark.integration
@@ -165,3 +165,24 @@ def test_model_comes_from_a_bucket(s3: S3Server, tmp_path: Path) -> None:
     digest = model_digest(tmp_path / "model")
     folder = fetch_model(opened("s3://models/tiny", s3.keys, tmp_path), tmp_path / "cache", digest)
     assert model_digest(folder) == digest
+
+
+def test_one_file_comes_from_a_bucket(s3: S3Server, tmp_path: Path) -> None:
+    rows, folder = b'{"prompt": "q", "completion": "a"}\n' * 20, tmp_path / "made"
+    folder.mkdir()
+    (folder / "rows.jsonl").write_bytes(rows)
+    s3.upload(folder, "data/chat")
+    keys = Credentials(values=s3.keys)
+    fetch_file(open_file("s3://data/chat/rows.jsonl", keys), tmp_path / "rows.jsonl", None)
+    assert (tmp_path / "rows.jsonl").read_bytes() == rows
+    for uri, reason in (
+        ("s3://data/chat/absent.jsonl", Reason.SOURCE_NOT_FOUND),
+        ("s3://data/chat", Reason.SOURCE_NOT_FOUND),
+    ):
+        with pytest.raises(ArtifactError) as caught:
+            fetch_file(open_file(uri, keys), tmp_path / "t", None)
+        assert caught.value.reason is reason
+    wrong = Credentials(values={**s3.keys, "AWS_SECRET_ACCESS_KEY": "wrong"})
+    with pytest.raises(ArtifactError) as caught:
+        fetch_file(open_file("s3://data/chat/rows.jsonl", wrong), tmp_path / "t", None)
+    assert caught.value.reason is Reason.SOURCE_FORBIDDEN

@@ -169,7 +169,7 @@ def hub_server(repositories: Path) -> Iterator[Served]:
 
     async def info(request: web.Request) -> web.Response:
         folder = folder_of(request)
-        siblings = [_sibling(path) for path in sorted(folder.iterdir())]
+        siblings = [_sibling(path, folder) for path in sorted(folder.rglob("*")) if path.is_file()]
         name = name_of(folder)
         return web.json_response(
             {"_id": "1", "id": name, "modelId": name, "sha": head_of(folder), "siblings": siblings}
@@ -183,6 +183,8 @@ def hub_server(repositories: Path) -> Iterator[Served]:
 
     app.router.add_get("/api/models/{owner}/{name}/revision/{revision}", info)
     app.router.add_get("/{owner}/{name}/resolve/{revision}/{file}", resolve)
+    app.router.add_get("/api/datasets/{owner}/{name}/revision/{revision}", info)
+    app.router.add_get("/datasets/{owner}/{name}/resolve/{revision}/{file:.+}", resolve)
     _writable(app, served, repositories, folder_of=folder_of, head_of=head_of)
     with running(app, served) as one:
         yield one
@@ -271,10 +273,10 @@ def _writable(
     app.router.add_post("/api/models/{owner}/{name}/tag/{revision}", tag)
 
 
-def _sibling(path: Path) -> dict[str, object]:
+def _sibling(path: Path, folder: Path) -> dict[str, object]:
     content = path.read_bytes()
     git = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-    entry: dict[str, object] = {"rfilename": path.name, "size": len(content), "blobId": git}
+    entry: dict[str, object] = {"rfilename": str(path.relative_to(folder)), "size": len(content), "blobId": git}
     if path.suffix == ".safetensors":
         entry["lfs"] = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134}
     return entry

@@ -1,4 +1,4 @@
-"""Reading of chat data in JSON lines. Every refusal names the spec's field, the row (from 1) and the fix."""
+"""Reading of chat data in JSON lines or Parquet. Every refusal names the spec's field, the row (from 1) and the fix."""
 
 import hashlib
 import json
@@ -14,6 +14,10 @@ from whetstone_api.vocabulary import Reason
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.formats import FormatError, Message, to_messages, to_tools
 from whetstone_trainer.preference_rows import Pair, to_pair
+
+PARQUET = ".parquet"
+BATCH_ROWS = 64
+"""Rows of a Parquet file that are decoded at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +50,22 @@ def file_digest(dataset: DatasetFile) -> str:
     """Return `sha256:…` of a dataset's file.
 
     Raises:
-        UserError: `DATASET_NOT_FOUND`.
+        UserError: `DATASET_NOT_FOUND`, or `DIGEST_MISMATCH` where the spec names another.
     """
     path = _existing(dataset)
     with path.open("rb") as stream:
-        return "sha256:" + hashlib.file_digest(stream, "sha256").hexdigest()
+        digest = "sha256:" + hashlib.file_digest(stream, "sha256").hexdigest()
+    if dataset.digest is not None and dataset.digest != digest:
+        raise UserError(
+            Reason.DIGEST_MISMATCH,
+            f"{dataset.field}: the file has {digest}, and digest says {dataset.digest}; restore the file, or name the"
+            " digest that is there in a new object",
+        )
+    return digest
 
 
 def read_rows(dataset: DatasetFile, preference: PreferenceSpec | None = None) -> Iterator[Row]:
-    """Yield the conversations of a dataset, one line at a time. Blank lines are passed over.
+    """Yield the conversations of a dataset, one at a time. Blank lines are passed over.
 
     Args:
         dataset: The file.
@@ -65,11 +76,9 @@ def read_rows(dataset: DatasetFile, preference: PreferenceSpec | None = None) ->
     """
     path = _existing(dataset)
     empty = True
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if line.strip():
-                empty = False
-                yield _row(dataset, number, line=line, preference=preference)
+    for number, value in (_parquet_values if path.suffix == PARQUET else _json_values)(dataset, path):
+        empty = False
+        yield _row(dataset, number, value=value, preference=preference)
     if empty:
         raise UserError(
             Reason.DATASET_EMPTY,
@@ -95,15 +104,46 @@ def _existing(dataset: DatasetFile) -> Path:
     return path
 
 
-def _row(dataset: DatasetFile, number: int, *, line: bytes, preference: PreferenceSpec | None) -> Row:
+def _json_values(dataset: DatasetFile, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of a file of JSON lines, with their line numbers."""
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                problem = f"is not JSON ({error}); write one JSON object a line, in UTF-8, with no line break in it"
+                raise invalid_row(dataset, number, problem) from error
+            if not isinstance(value, dict):
+                raise invalid_row(dataset, number, 'is not a JSON object; write {"messages": [...]}')
+            yield number, value
+
+
+def _parquet_values(dataset: DatasetFile, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a Parquet file, numbered from 1, without the fields that are null in them."""
+    import pyarrow.parquet as pq
+
+    number = 0
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise invalid_row(
-            dataset, number, f"is not JSON ({error}); write one JSON object a line, in UTF-8, with no line break in it"
-        ) from error
-    if not isinstance(value, dict):
-        raise invalid_row(dataset, number, 'is not a JSON object; write {"messages": [...]}')
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=BATCH_ROWS):
+                for value in batch.to_pylist():
+                    number += 1
+                    yield number, _without_nulls(value)
+    except (OSError, ValueError) as error:
+        problem = f"after row {number}, is not Parquet ({error}); write it again"
+        raise UserError(Reason.DATASET_INVALID, f"{dataset.field}: {problem}") from error
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a value without null fields: a column holds every field that any row has."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _row(dataset: DatasetFile, number: int, *, value: dict[str, Any], preference: PreferenceSpec | None) -> Row:
     try:
         pair = to_pair(value, preference.granularity) if preference else None
         messages, tools = [*pair.prompt, *pair.chosen] if pair else to_messages(value), to_tools(value)

@@ -1,8 +1,6 @@
 """Push: copies of the published adapter and merged model at the places that the spec names."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from whetstone_api.jobs import TrainingConfig
@@ -13,6 +11,8 @@ from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.sources.credentials import read_credentials
 from whetstone_artifacts.sources.parcel import Parcel, Pushed, read_parcel
 from whetstone_artifacts.sources.push import open_destination
+
+from whetstone_trainer.hub import hub_online
 
 log = logging.getLogger(__name__)
 
@@ -56,17 +56,5 @@ def _push(target: PushTarget, parcel: Parcel) -> Pushed:
     folder = Path(target.path) if target.path else None
     if scheme is not Scheme.HUB:
         return open_destination(target.uri, keys, folder=folder).push(parcel)
-    with _hub_online():
+    with hub_online():
         return open_destination(target.uri, keys).push(parcel)
-
-
-@contextmanager
-def _hub_online() -> Iterator[None]:
-    """Let the hub's library connect: this program keeps it offline, so that it never asks about local folders."""
-    from huggingface_hub import constants
-
-    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, False
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before

@@ -15,6 +15,7 @@ from whetstone_artifacts.folders import beside
 from whetstone_artifacts.lock import output_lock
 from whetstone_artifacts.reporting import Reporter
 
+from whetstone_trainer.data_fetch import fetch_datasets
 from whetstone_trainer.distributed import Ranks, SilentReporter, find_place
 from whetstone_trainer.failpoints import failpoint
 from whetstone_trainer.launch import launch, node_index
@@ -42,6 +43,7 @@ def run_prepare(config: TrainingConfig, progress: Progress, _stop: StopSignal) -
         UserError, ArtifactError: The input is wrong.
     """
     progress.phase("Validate")
+    fetch_datasets(config)
     recipe = read_recipe(config)
     require_mergeable(config)
     if (adopted := _adopt(config, recipe, progress)) is not None:
@@ -72,6 +74,7 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
     progress.phase("Validate")
     if config.backend is Backend.UNSLOTH:
         import_unsloth()
+    fetch_datasets(config)
     recipe = read_recipe(config)
     place = Path(config.output_path)
     ranks = Ranks(find_place(config.world))

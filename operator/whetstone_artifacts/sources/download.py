@@ -12,7 +12,7 @@ from pathlib import Path
 from whetstone_api.vocabulary import Reason
 
 from whetstone_artifacts.errors import ArtifactError
-from whetstone_artifacts.sources.remote import Remote, RemoteFile
+from whetstone_artifacts.sources.remote import Readable, RemoteFile
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ WORKERS = 4
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def download(remote: Remote, files: Sequence[RemoteFile], staging: Path) -> None:
+def download(remote: Readable, files: Sequence[RemoteFile], staging: Path) -> None:
     """Fetch files into a folder under their names.
 
     What an earlier, interrupted call left in the folder is used, unless the file at the place has changed since.
@@ -78,7 +78,7 @@ def _part(staging: Path, file: RemoteFile) -> Path:
     return staging / f".{key}.part"
 
 
-def _require_room(remote: Remote, files: Sequence[RemoteFile], staging: Path) -> None:
+def _require_room(remote: Readable, files: Sequence[RemoteFile], staging: Path) -> None:
     have = sum(part.stat().st_size for file in files if (part := _part(staging, file)).exists())
     need = sum(file.size for file in files) - have
     free = shutil.disk_usage(staging).free
@@ -86,7 +86,7 @@ def _require_room(remote: Remote, files: Sequence[RemoteFile], staging: Path) ->
         raise disk_full(remote.uri, staging, f"{need} bytes are needed and {free} free")
 
 
-def _fetch(remote: Remote, file: RemoteFile, part: Path) -> None:
+def _fetch(remote: Readable, file: RemoteFile, part: Path) -> None:
     with part.open("ab") as stream:
         start = stream.tell()
         if start:
@@ -111,7 +111,7 @@ def _fetch(remote: Remote, file: RemoteFile, part: Path) -> None:
         )
 
 
-def _read(remote: Remote, file: RemoteFile, start: int, length: int) -> bytes:
+def _read(remote: Readable, file: RemoteFile, start: int, length: int) -> bytes:
     for left in reversed(range(remote.attempts)):
         try:
             return remote.read(file, start, length)

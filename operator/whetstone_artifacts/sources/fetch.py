@@ -15,8 +15,8 @@ from whetstone_artifacts.folders import admit_adapter, holds_adapter, publish_fo
 from whetstone_artifacts.lock import output_lock
 from whetstone_artifacts.models import describe_model, record_model, recorded_model
 from whetstone_artifacts.sources.credentials import Credentials
-from whetstone_artifacts.sources.download import download
-from whetstone_artifacts.sources.remote import Content, Remote, RemoteFile
+from whetstone_artifacts.sources.download import download, sha256_of
+from whetstone_artifacts.sources.remote import Content, Remote, RemoteFile, RemoteFilePlace
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,47 @@ def open_place(uri: str, credentials: Credentials) -> Remote:
     if scheme is Scheme.HUB:
         return stores.HubStore(uri, credentials)
     return stores.S3Store(uri, credentials) if scheme is Scheme.S3 else stores.HttpsStore(uri, credentials)
+
+
+def open_file(uri: str, credentials: Credentials) -> RemoteFilePlace:
+    """Return the reader of one file.
+
+    Args:
+        uri: Any URI of `FileSource` but `pvc://`.
+        credentials: What the place asks for.
+    """
+    from whetstone_artifacts.sources import stores
+
+    scheme = scheme_of(uri)
+    if scheme is Scheme.HUB:
+        return stores.HubFile(uri, credentials)
+    return stores.S3Store(uri, credentials) if scheme is Scheme.S3 else stores.HttpsStore(uri, credentials)
+
+
+def fetch_file(remote: RemoteFilePlace, target: Path, digest: str | None) -> None:
+    """Fetch one file: whole and verified at its place, or not there at all.
+
+    Args:
+        remote: The place.
+        target: The file to make; its folder exists, and only this caller writes it.
+        digest: `sha256:…` that it must have; None for any.
+
+    Raises:
+        ArtifactError: As `download`; `DIGEST_MISMATCH`.
+    """
+    staging = target.with_name(f".{target.name}.fetching")
+    file = remote.file()
+    download(remote, [file], staging)
+    found = "sha256:" + sha256_of(staging / file.name)
+    if digest is not None and digest != found:
+        shutil.rmtree(staging)
+        raise ArtifactError(
+            Reason.DIGEST_MISMATCH,
+            f"digest: uri {remote.uri} holds {found}, not the expected {digest}; restore the file or name the digest"
+            " that is there",
+        )
+    (staging / file.name).rename(target)
+    shutil.rmtree(staging)
 
 
 def listing_signature(files: list[RemoteFile]) -> str:

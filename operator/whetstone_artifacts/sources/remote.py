@@ -66,19 +66,31 @@ class RemoteFile:
     sha256: str | None = None
 
 
-class Remote(Protocol):
-    """A place to fetch from. Its methods block and may be called from several threads."""
+class Readable(Protocol):
+    """A place to read from. Its methods block and may be called from several threads."""
 
     uri: str
     attempts: int
     """Tries of one range."""
 
+    def read(self, file: RemoteFile, start: int, length: int) -> bytes:
+        """Return so many bytes from an offset. Raises ArtifactError."""
+        ...
+
+
+class Remote(Readable, Protocol):
+    """A place that is a folder."""
+
     def files(self, content: Content) -> list[RemoteFile]:
         """Return the files to fetch. Raises ArtifactError."""
         ...
 
-    def read(self, file: RemoteFile, start: int, length: int) -> bytes:
-        """Return so many bytes from an offset. Raises ArtifactError."""
+
+class RemoteFilePlace(Readable, Protocol):
+    """A place that is one file."""
+
+    def file(self) -> RemoteFile:
+        """Return the file. Raises ArtifactError."""
         ...
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from whetstone_api.source import split_hub
+from whetstone_api.source import split_hub, split_hub_file
 
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.sources.credentials import Credentials
@@ -105,6 +105,19 @@ class S3Store(Store):
             ),
         )
 
+    def file(self) -> RemoteFile:
+        """Return the one file that the uri names.
+
+        Raises:
+            ArtifactError: As `read`.
+        """
+        address = self.uri.removeprefix("s3://")
+        entry = self._guarded(lambda: self._filesystem.info(address))
+        if entry["type"] != "file":
+            raise not_found(self.uri, "it is a folder, not a file")
+        tag = str(entry.get("ETag", "")).strip('"')
+        return RemoteFile(name=address.rsplit("/", 1)[-1], size=int(entry["size"]), tag=tag, address=address)
+
     def files(self, content: Content) -> list[RemoteFile]:
         """Return the files to fetch.
 
@@ -183,8 +196,18 @@ class HttpsStore(Store):
                 return None
             raise
 
+    def file(self) -> RemoteFile:
+        """Return the one file that the uri names.
+
+        Raises:
+            ArtifactError: As `read`.
+        """
+        return self._at(self.uri, self.uri.rsplit("/", 1)[-1])
+
     def _info(self, name: str) -> RemoteFile:
-        address = f"{self.uri}/{quote(name)}"
+        return self._at(f"{self.uri}/{quote(name)}", name)
+
+    def _at(self, address: str, name: str) -> RemoteFile:
         info = self._guarded(lambda: self._filesystem.info(address))
         if info.get("size") is None:
             raise unreachable(self.uri, f"the server does not say how long {name} is (Content-Length)")
@@ -229,6 +252,44 @@ class HubStore(Store):
             for entry in info.siblings or []
         ]
         return selected(self.uri, files, content)
+
+
+class HubFile(Store):
+    """A file of a dataset of the Hugging Face Hub, or of a server with its API, at one commit."""
+
+    attempts = 1  # the library repeats by itself
+
+    def __init__(self, uri: str, credentials: Credentials) -> None:
+        from huggingface_hub import HfApi, HfFileSystem
+
+        endpoint = credentials.get("HF_ENDPOINT")
+        # False, not None: a token of the process must never be sent for a user who gave none.
+        token: str | bool = credentials.get("HF_TOKEN") or False
+        self._api = HfApi(endpoint=endpoint, token=token)
+        super().__init__(
+            uri, HfFileSystem(endpoint=endpoint, token=token, use_listings_cache=False, skip_instance_cache=True)
+        )
+
+    def file(self) -> RemoteFile:
+        """Return the one file that the uri names.
+
+        Raises:
+            ArtifactError: As `read`.
+        """
+        repository, revision, path = split_hub_file(self.uri)
+        info = self._guarded(
+            lambda: self._api.dataset_info(repository, revision=revision, files_metadata=True, timeout=READ_SECONDS)
+        )
+        entry = next((one for one in info.siblings or [] if one.rfilename == path), None)
+        if entry is None:
+            raise not_found(self.uri, f"there is no {path} in the dataset at this revision")
+        return RemoteFile(
+            name=path.rsplit("/", 1)[-1],
+            size=int(entry.size or 0),
+            tag=str(entry.lfs.sha256 if entry.lfs else entry.blob_id),
+            address=f"datasets/{repository}@{info.sha}/{path}",
+            sha256=entry.lfs.sha256 if entry.lfs else None,
+        )
 
 
 def resolve_revision(uri: str, credentials: Credentials, *, timeout_seconds: float = CONNECT_SECONDS) -> str:

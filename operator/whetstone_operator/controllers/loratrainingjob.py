@@ -13,11 +13,12 @@ from whetstone_api.training_plan import ChosenPlan, MemoryEstimate
 from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingProgress
 from whetstone_api.vocabulary import ConditionType, Reason
 
+from whetstone_operator.controllers.datasets import dataset_claim_fields, require_datasets
 from whetstone_operator.controllers.init_adapter import resolve_init_adapter, resolve_reference_adapter
 from whetstone_operator.controllers.job_outcome import attempts
 from whetstone_operator.controllers.publication import hear_publication, withdraw_publication
 from whetstone_operator.controllers.pushes import push_claim_fields, require_push_secrets, take_pushes
-from whetstone_operator.controllers.references import require_claims, require_config_map_key, require_server
+from whetstone_operator.controllers.references import require_claims, require_server
 from whetstone_operator.controllers.run_to_end import (
     accept_retry,
     conclude,
@@ -142,11 +143,7 @@ class Attempt:
             raise Stalled(Reason.INVALID_SPEC, problem)
         await require_claims(work, _claim_fields(self._plan(work)))
         await require_push_secrets(work)
-        for position, dataset in enumerate(work.resource.spec.datasets):
-            reference = dataset.config_map_ref
-            if reference is not None:
-                field = f"spec.datasets[{position}].configMapRef"
-                await require_config_map_key(work, name=reference.name, key=reference.key, field=field)
+        await require_datasets(work)
         await work.context.kube.apply(training_config_map(self._plan(work)))
 
     async def prepare(self, work: Training) -> None:
@@ -287,9 +284,7 @@ def _claim_fields(plan: TrainingPlan) -> dict[str, str]:
     for name, place in (("adapter", plan.reference), ("model", reference_model(job))):
         if place is not None:
             fields[f"spec.preference.reference.{name} ({place.uri})"] = place.claim
-    for position, dataset in enumerate(job.spec.datasets):
-        if dataset.source is not None:
-            fields[f"spec.datasets[{position}].source.uri"] = dataset.source.claim
+    fields |= dataset_claim_fields(job)
     fields["spec.workspace.claimName"] = job.spec.workspace.claim_name
     fields["spec.output.adapter.uri"] = job.spec.output.adapter.claim
     if job.spec.output.merged is not None:

@@ -4,13 +4,10 @@ from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.reports import TerminationReport
 from whetstone_api.source import scheme_of
 from whetstone_api.training_push import PushResult
-from whetstone_api.vocabulary import Reason
-from whetstone_artifacts.sources.credentials import missing_key
 
-from whetstone_operator.controllers.run_to_end import LOOK_AGAIN_SECONDS, read_result
-from whetstone_operator.kinds import SECRET
+from whetstone_operator.controllers.references import require_secret
+from whetstone_operator.controllers.run_to_end import read_result
 from whetstone_operator.resources.pushes import push_folder
-from whetstone_operator.runtime.outcome import Waiting
 from whetstone_operator.runtime.reconcile import Work
 
 
@@ -23,15 +20,8 @@ async def require_push_secrets(work: Work[LoRATrainingJob]) -> None:
     for position, push in enumerate(work.resource.spec.output.push or []):
         if push.secret_ref is None:
             continue
-        name, field = push.secret_ref.name, f"spec.output.push[{position}].secretRef"
-        secret = await work.context.kube.get(SECRET, work.namespace, name)
-        if secret is None:
-            problem = f"{field}: Secret {name} does not exist in namespace {work.namespace}; create it"
-            raise Waiting(Reason.SECRET_NOT_FOUND, problem, LOOK_AGAIN_SECONDS)
-        lacking = missing_key(scheme_of(push.uri), set(secret.get("data") or {}))
-        if lacking is not None:
-            problem = f"{field}: Secret {name} has no key {lacking}; add it"
-            raise Waiting(Reason.SECRET_NOT_FOUND, problem, LOOK_AGAIN_SECONDS)
+        field = f"spec.output.push[{position}].secretRef"
+        await require_secret(work, push.secret_ref.name, scheme=scheme_of(push.uri), field=field)
 
 
 def push_claim_fields(job: LoRATrainingJob) -> dict[str, str]:

@@ -5,9 +5,19 @@ from typing import Any
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.modelserver import ModelServer
+from whetstone_api.source import Scheme
 from whetstone_api.vocabulary import ConditionType, Reason
+from whetstone_artifacts.sources.credentials import missing_key
 
-from whetstone_operator.kinds import BENCHMARK_RUN, CLAIM, CONFIG_MAP, MODEL_SERVER, SERVICE_ACCOUNT, TRAINING_JOB
+from whetstone_operator.kinds import (
+    BENCHMARK_RUN,
+    CLAIM,
+    CONFIG_MAP,
+    MODEL_SERVER,
+    SECRET,
+    SERVICE_ACCOUNT,
+    TRAINING_JOB,
+)
 from whetstone_operator.runtime.outcome import Stalled, Waiting
 from whetstone_operator.runtime.reconcile import Work
 
@@ -122,6 +132,28 @@ async def require_config_map_key(work: Work[Any], *, name: str, key: str, field:
         message = f"{field}.key: ConfigMap {name} has no key {key} (its keys: {keys}); add it"
         raise Waiting(Reason.CONFIG_MAP_NOT_FOUND, message, LOOK_AGAIN_SECONDS)
     return held[key]
+
+
+async def require_secret(work: Work[Any], name: str, *, scheme: Scheme, field: str) -> None:
+    """Check that a Secret exists, with a key that a kind of place knows.
+
+    Args:
+        work: The object whose pods read it.
+        name: Name of the Secret.
+        scheme: Scheme of the place.
+        field: Where the user named it.
+
+    Raises:
+        Waiting: It does not exist, or lacks a key.
+    """
+    secret = await work.context.kube.get(SECRET, work.namespace, name)
+    if secret is None:
+        problem = f"{field}: Secret {name} does not exist in namespace {work.namespace}; create it"
+        raise Waiting(Reason.SECRET_NOT_FOUND, problem, LOOK_AGAIN_SECONDS)
+    lacking = missing_key(scheme, set(secret.get("data") or {}))
+    if lacking is not None:
+        problem = f"{field}: Secret {name} has no key {lacking}; add it"
+        raise Waiting(Reason.SECRET_NOT_FOUND, problem, LOOK_AGAIN_SECONDS)
 
 
 async def require_account(work: Work[BenchmarkRun], name: str) -> None:

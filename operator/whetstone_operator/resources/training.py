@@ -6,15 +6,16 @@ The Job Merge also copies what is published to the places of `output.push`.
 from dataclasses import dataclass
 from typing import Any
 
-from whetstone_api.jobs import DatasetFile, ObjectIdentity, TrainingConfig
+from whetstone_api.jobs import ObjectIdentity, TrainingConfig
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
 from whetstone_api.source import Source
 from whetstone_api.training_backend import Backend
-from whetstone_api.training_data import DatasetSpec, PreparationSpec
+from whetstone_api.training_data import PreparationSpec
 from whetstone_api.training_preference import ReferencePlaces
-from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, CONFIGMAPS_ROOT, Label, Reason
+from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, Label, Reason
 
+from whetstone_operator.resources.datasets import dataset_claims, dataset_files, dataset_secrets
 from whetstone_operator.resources.distributed import (
     across_nodes,
     communication_environment,
@@ -67,19 +68,6 @@ def stage_job_name(job: LoRATrainingJob, *, stage: str, retry: str | None) -> st
     return f"{job.metadata.name}-{stage}-{job_hash(job, retry)}"
 
 
-def dataset_file(dataset: DatasetSpec, position: int) -> DatasetFile:
-    """Return where a dataset lies in the container, how the user named it, and what is used of it."""
-    if dataset.source is not None:
-        path, field = dataset.source.mount_path, f"spec.datasets[{position}].source.uri ({dataset.source.uri})"
-    elif dataset.config_map_ref is not None:
-        reference = dataset.config_map_ref
-        path = f"{CONFIGMAPS_ROOT}/{reference.name}/{reference.key}"
-        field = f"spec.datasets[{position}].configMapRef (key {reference.key} of ConfigMap {reference.name})"
-    else:
-        raise ValueError(f"spec.datasets[{position}] has neither source nor configMapRef")
-    return DatasetFile(name=dataset.name, path=path, field=field, weight=dataset.weight, filter=dataset.filter)
-
-
 def asks_for_device(resources: Resources | None) -> bool:
     """Return whether a container is given an accelerator: what Kubernetes knows itself has no domain in its name."""
     return resources is not None and any("/" in name for name in resources.limits or {})
@@ -99,7 +87,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         base_model_source=plan.base.uri,
         init_adapter_path=plan.init.mount_path if plan.init else None,
         init_adapter_source=plan.init.uri if plan.init else None,
-        datasets=[dataset_file(dataset, position) for position, dataset in enumerate(job.spec.datasets)],
+        datasets=dataset_files(job, workspace=f"{CLAIMS_ROOT}/{job.spec.workspace.claim_name}/{folder}"),
         preparation=job.spec.preparation or PreparationSpec(),
         evaluation=job.spec.evaluation,
         method=job.spec.method,
@@ -151,7 +139,7 @@ def claims(plan: TrainingPlan, stage: str) -> dict[str, bool]:
     """Return whether each claim that the pods of a stage mount is writable, by name."""
     spec = plan.job.spec
     adapter, merged = spec.output.adapter.claim, spec.output.merged
-    sources = (plan.init, plan.reference, reference_model(plan.job), *(one.source for one in spec.datasets))
+    sources = (plan.init, plan.reference, reference_model(plan.job), *dataset_claims(plan.job))
     data = [source.claim for source in sources if source is not None]
     read, written = {
         # Whether the adapter is published already is looked up before anything is trained.
@@ -213,7 +201,7 @@ def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
             arguments=(stage, "--config", CONFIG_PATH),
             config_map=config_name(job),
             claims={**claims(plan, stage), **(push_claims(job) if stage == MERGE else {})},
-            secrets=push_secrets(job) if stage == MERGE else (),
+            secrets=push_secrets(job) if stage == MERGE else dataset_secrets(job),
             config_maps=() if stage == MERGE else tuple({d.config_map_ref.name for d in datasets if d.config_map_ref}),
             resources=stage_resources(job.spec.resources, stage),
             environment=communication_environment(job) if stage == TRAIN else (NO_GPU,),

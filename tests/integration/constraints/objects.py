@@ -188,7 +188,11 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
             if referring
             else {
                 "name": "d",
-                "source": {"uri": "pvc://data/train.jsonl"},
+                "source": (
+                    {"uri": "pvc://data/train.jsonl"}
+                    if pairs
+                    else {"uri": "s3://data/train.jsonl", "digest": DIGEST, "secretRef": {"name": "keys"}}
+                ),
                 "weight": "0.5",
                 "filter": {"minimumReward": "1", "maximumTurns": 20},
             },

@@ -350,6 +350,25 @@ PUSH_URI = Format(
         "hf://org/model@main",
     ),
 )
+FILE_URI = Format(
+    7,
+    512,
+    accept=(
+        "hf://datasets/org/My-rows_1.0@main/data/train.jsonl",
+        "hf://datasets/org/rows@" + "0" * 40 + "/train.parquet",
+        *(uri for uri in ANY_URI.accept if uri.startswith(("s3:", "https:"))),
+        "s3://bucket/" + "a" * 500,
+    ),
+    reject=(
+        *(uri for uri in ANY_URI.reject if not uri.startswith("hf:")),
+        "hf://org/model@main",
+        "hf://datasets/org/rows@main",
+        "hf://datasets/org/rows/train.jsonl",
+        "hf://datasets/rows@main/train.jsonl",
+        "oci://registry.example.com/team/a@sha256:" + "0" * 64,
+    ),
+)
+"""Those in claims take no Secret, so they are tried in the rules."""
 DECIMAL = Format(
     0,
     24,
@@ -421,7 +440,9 @@ FORMATS: Mapping[str, Format] = {
     f"{LT}.spec.baseModel.source.uri": URI,
     f"{LT}.spec.datasets[].name": VOLUME_NAME,
     f"{LT}.spec.datasets[].filter.minimumReward": SIGNED_DECIMAL,
-    f"{LT}.spec.datasets[].source.uri": URI,
+    f"{LT}.spec.datasets[].source.digest": CONTENT_DIGEST,
+    f"{LT}.spec.datasets[].source.secretRef.name": SECRET_NAME,
+    f"{LT}.spec.datasets[].source.uri": FILE_URI,
     f"{LT}.spec.datasets[].weight": WEIGHT,
     f"{LT}.spec.preparation.maximumTooLong": SHARE,
     f"{LT}.spec.evaluation.dataset": VOLUME_NAME,

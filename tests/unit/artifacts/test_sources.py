@@ -1,5 +1,6 @@
 """Fetching of adapters and models over HTTPS and from a hub, from real servers on this machine."""
 
+import hashlib
 import shutil
 import subprocess
 import threading
@@ -20,12 +21,14 @@ from whetstone_artifacts.models import model_digest
 from whetstone_artifacts.sources import download as downloads
 from whetstone_artifacts.sources.credentials import Credentials, read_credentials
 from whetstone_artifacts.sources.fetch import (
+    fetch_file,
     fetch_model,
     fetch_remote_adapter,
     listing_signature,
+    open_file,
     open_place,
 )
-from whetstone_artifacts.sources.remote import Content, Remote
+from whetstone_artifacts.sources.remote import Content, Remote, RemoteFilePlace
 from whetstone_artifacts.sources.stores import resolve_revision
 
 PIECE = 256
@@ -335,3 +338,42 @@ def test_missing_secret_and_key_are_named(tmp_path: Path) -> None:
 def test_scheme_of_each_uri() -> None:
     assert scheme_of("hf://a/b@c") is Scheme.HUB
     assert scheme_of("oci://h/r@sha256:0") is Scheme.OCI
+
+
+ROWS = b'{"prompt": "q", "completion": "a"}\n' * 20
+ROWS_DIGEST = "sha256:" + hashlib.sha256(ROWS).hexdigest()
+
+
+@pytest.fixture(params=["web", "hub"])
+def rows(request: pytest.FixtureRequest, tmp_path: Path, web: Served, hub: Served) -> RemoteFilePlace:
+    """A file of rows at a place that can hold one."""
+    file = tmp_path / ("www/data/rows.jsonl" if request.param == "web" else "hub/team/rows/data/rows.jsonl")
+    file.parent.mkdir(parents=True)
+    file.write_bytes(ROWS)
+    if request.param == "web":
+        return open_file(f"{web.url}/data/rows.jsonl", Credentials(ca_file=web.ca_file))
+    uri = "hf://datasets/team/rows@main/data/rows.jsonl"
+    return open_file(uri, Credentials(values={"HF_ENDPOINT": hub.url}))
+
+
+def test_one_file_arrives_whole(tmp_path: Path, rows: RemoteFilePlace) -> None:
+    target = tmp_path / "rows.jsonl"
+    fetch_file(rows, target, ROWS_DIGEST)
+    assert target.read_bytes() == ROWS
+    assert not list(tmp_path.glob(".rows*"))
+
+
+def test_file_with_another_digest_is_refused(tmp_path: Path, rows: RemoteFilePlace) -> None:
+    with pytest.raises(ArtifactError, match=f"holds {ROWS_DIGEST}, not the expected") as caught:
+        fetch_file(rows, tmp_path / "rows.jsonl", "sha256:" + "0" * 64)
+    assert caught.value.reason is Reason.DIGEST_MISMATCH
+    assert not list(tmp_path.glob("*rows*"))
+
+
+@pytest.mark.parametrize("uri", ["{web}/data/absent.jsonl", "hf://datasets/team/rows@main/absent.jsonl"])
+def test_absent_file_is_not_found(tmp_path: Path, web: Served, hub: Served, uri: str) -> None:
+    (tmp_path / "hub/team/rows").mkdir(parents=True)
+    credentials = Credentials(values={"HF_ENDPOINT": hub.url}, ca_file=web.ca_file)
+    with pytest.raises(ArtifactError) as caught:
+        fetch_file(open_file(uri.format(web=web.url), credentials), tmp_path / "t", None)
+    assert caught.value.reason is Reason.SOURCE_NOT_FOUND

@@ -168,6 +168,19 @@ def test_training_config_names_each_dataset_as_the_user_did() -> None:
     assert config.report_url == "http://op/v1/reports/loratrainingjobs/n/t"
 
 
+def test_dataset_from_outside_is_fetched_into_the_workspace_with_its_keys() -> None:
+    source = {"uri": "s3://bucket/rows.parquet", "digest": "sha256:" + "0" * 64, "secretRef": {"name": "keys"}}
+    plan = make_training_plan(make_training(datasets=[{"name": "far", "source": source}]))
+    config = TrainingConfig.model_validate_json(training_config_map(plan)["data"]["config.json"])
+    (dataset,) = config.datasets
+    assert dataset.path == "/mnt/claims/work/t-12345678/datasets/far.parquet"
+    assert (dataset.uri, dataset.digest) == (source["uri"], source["digest"])
+    assert dataset.field == "spec.datasets[0].source.uri (s3://bucket/rows.parquet)"
+    for stage, needs in (("prepare", True), ("train", True), ("merge", False)):
+        container = training_job(plan, stage)["spec"]["template"]["spec"]["containers"][0]
+        assert (dataset.secret_path in {mount["mountPath"] for mount in container["volumeMounts"]}) is needs
+
+
 def test_training_config_says_what_is_used_of_the_data() -> None:
     rows = {"source": {"uri": "pvc://data/a.jsonl"}, "weight": "2", "filter": {"maximumTurns": 3}}
     job = make_training(datasets=[{"name": "a", **rows}], preparation={"minimumRows": 7}, evaluation={"share": "0.1"})

@@ -1,0 +1,16 @@
+"""The hub's library, which this program keeps offline, so that it never asks about local folders."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def hub_online() -> Iterator[None]:
+    """Let the hub's library connect for a while."""
+    from huggingface_hub import constants
+
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, False
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before

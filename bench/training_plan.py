@@ -34,6 +34,8 @@ SHAPES = (
     {"rows": 32, "tokens": 210, "rank": 32, "steps": 24, "theirs": 8},
     {"rows": 8, "tokens": 2048, "rank": 16, "steps": 16, "theirs": 4},
     {"rows": 1, "tokens": 8192, "rank": 64, "steps": 20, "theirs": 1},
+    # Rows of unequal length: from an eighth of it to all of it.
+    {"rows": 8, "tokens": 2048, "rank": 16, "steps": 24, "theirs": 4, "mixed": True},
 )
 WARM_UP = 6
 
@@ -89,14 +91,16 @@ class Clock:
 
         return Watch()
 
-    def figures(self, tokens: int, started: float) -> dict[str, Any]:
+    def figures(self, tokens: float, started: float, *, mixed: bool = False) -> dict[str, Any]:
         """Return speed after the warm-up, seconds until its end, losses and peak memory."""
         import torch
 
         seconds = [one - other for one, other in zip(self.ends[WARM_UP:], self.ends[WARM_UP - 1 :], strict=False)]
+        # Steps of unequal rows differ: the mean holds all of them.
+        typical = statistics.fmean(seconds) if mixed else statistics.median(seconds)
         peak = torch.cuda.max_memory_allocated() / GIB if torch.cuda.is_available() else 0.0
         return {
-            "tokensPerSecond": round(tokens / statistics.median(seconds), 1),
+            "tokensPerSecond": round(tokens / typical, 1),
             "warmUpSeconds": round(self.ends[WARM_UP - 1] - started, 1),
             "peakGiB": round(peak, 2),
             "losses": [round(loss, 4) for loss in self.losses],
@@ -109,8 +113,9 @@ def rows_of(shape: dict[str, Any], vocabulary: int) -> list[dict[str, list[int]]
     size, count = shape["tokens"], shape["rows"] * shape["steps"]
     rows = []
     for _ in range(count):
-        ids = [source.randrange(1000, vocabulary) for _ in range(size)]
-        rows.append({"input_ids": ids, "labels": [-100] * (size // 3) + ids[size // 3 :]})
+        length = source.randint(size // 8, size) if shape.get("mixed") else size
+        ids = [source.randrange(1000, vocabulary) for _ in range(length)]
+        rows.append({"input_ids": ids, "labels": [-100] * (length // 3) + ids[length // 3 :]})
     return rows
 
 
@@ -153,7 +158,11 @@ def bare(shape: dict[str, Any], folder: Path, rows: Any) -> dict[str, Any]:
         callbacks=[clock.callback()],
     )
     trainer.train()
-    return clock.figures(shape["rows"] * shape["tokens"], started)
+    return clock.figures(_tokens(rows) / shape["steps"], started, mixed=bool(shape.get("mixed")))
+
+
+def _tokens(rows: Any) -> int:
+    return sum(len(row) for row in rows["input_ids"])
 
 
 def ours(shape: dict[str, Any], folder: Path, rows: Any, plan: dict[str, Any]) -> dict[str, Any]:
@@ -187,9 +196,7 @@ def ours(shape: dict[str, Any], folder: Path, rows: Any, plan: dict[str, Any]) -
         }
     )
     settings = effective_settings(config, LLAMA_3B["max_position_embeddings"])
-    dataset = DatasetReport(
-        rows=len(rows), tokens=len(rows) * shape["tokens"], loss_tokens=len(rows), longest=shape["tokens"]
-    )
+    dataset = DatasetReport(rows=len(rows), tokens=_tokens(rows), loss_tokens=len(rows), longest=shape["tokens"])
     started, clock = time.monotonic(), Clock()
     chosen = make_plan(config, settings, dataset, find_device())
     phase.set_seed(settings.seed)
@@ -205,7 +212,7 @@ def ours(shape: dict[str, Any], folder: Path, rows: Any, plan: dict[str, Any]) -
     if chosen.compiled:
         compile_layers(trainer.model, work)
     trainer.train()
-    found = clock.figures(shape["rows"] * shape["tokens"], started)
+    found = clock.figures(_tokens(rows) / shape["steps"], started, mixed=bool(shape.get("mixed")))
     memory = chosen.choice.memory
     return {
         **found,
@@ -227,13 +234,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=3600, help="start nothing after so many seconds")
+    parser.add_argument("--shapes", type=int, nargs="*", default=range(len(SHAPES)), help="their numbers, from 0")
+    parser.add_argument("--sides", nargs="*", default=("auto", "trl", "compiled"))
     parser.add_argument("--tiny", action="store_true", help="a tiny model and short rows, to try the script")
     options = parser.parse_args()
     import datasets
     import torch
 
     values = LLAMA_3B
-    shapes: list[dict[str, Any]] = [dict(shape) for shape in SHAPES]
+    shapes: list[dict[str, Any]] = [dict(shape) for shape in (SHAPES[number] for number in options.shapes)]
     if options.tiny:
         small = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 2000}
         values = {**LLAMA_3B, **small, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
@@ -253,6 +262,8 @@ def main() -> None:
             ]
             line: dict[str, Any] = {"shape": shape, "device": device, "torch": torch.__version__}
             for name, side in sides:
+                if name not in options.sides:
+                    continue
                 if time.monotonic() - begun > options.seconds or (name == "compiled" and device == "CPU"):
                     line[name] = None
                     continue

@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import shutil
+import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,14 @@ def find_device() -> Device:
         is_gpu=True,
         free=free,
         flash_attention=major >= FLASH_CAPABILITY and find_spec("flash_attn") is not None,
-        compiler=any(shutil.which(name) for name in (os.environ.get("CC") or "cc", "gcc", "clang")),
+        compiler=_has_compiler(),
     )
+
+
+def _has_compiler() -> bool:
+    """Return whether compiled kernels can be built: Triton makes a C module of Python's for each."""
+    compilers = (os.environ.get("CC") or "cc", "gcc", "clang")
+    return any(map(shutil.which, compilers)) and (Path(sysconfig.get_path("include")) / "Python.h").is_file()
 
 
 def release_memory() -> None:

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 import torch
+from torch._dynamo.exc import TorchDynamoException
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.vocabulary import Reason
 
@@ -17,6 +18,8 @@ from whetstone_trainer.recipe import Recipe
 from whetstone_trainer.stopping import StopSignal
 from whetstone_trainer.train import Trained, train_adapter
 
+WORDS = 200
+"""Characters of an error that go into a plan's reason."""
 log = logging.getLogger(__name__)
 
 
@@ -29,7 +32,7 @@ def train_fitting(
     stop: StopSignal,
     ranks: Ranks,
 ) -> Trained:
-    """Train to the last step, from the newest checkpoint with a smaller plan whenever memory runs out.
+    """Train to the last step, from the newest checkpoint with another plan where memory runs out or compiling fails.
 
     Args:
         config: The job's configuration.
@@ -53,11 +56,17 @@ def train_fitting(
             return train_adapter(config, recipe, plan, prepared=prepared, progress=progress, stop=stop, ranks=ranks)
         except torch.OutOfMemoryError as error:
             words = str(error).partition(". ")[0]
-        plan = _smaller(plan, words)
+            plan = _smaller(plan, words)
+        except TorchDynamoException as error:
+            if not plan.compiled:
+                raise
+            words = str(error).strip().partition("\n")[0][:WORDS]
+            log.warning("the layers cannot be compiled here (%s); going on without", words)
+            plan = plan.uncompiled(words)
         remember(plan, workspace, recipe_digest=recipe.digest)
         release_memory()
         if config.world.ranks > 1:
-            raise StoppedError(f"a device ran out of memory ({words}); all processes start again with a smaller plan")
+            raise StoppedError(f"the plan does not work on a device ({words}); all processes start again with another")
 
 
 def _smaller(plan: Plan, words: str) -> Plan:

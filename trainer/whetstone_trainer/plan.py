@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 FALLBACK_FILE = "plan.json"
 LARGE_MODEL = 1_000_000_000
 """Parameters from which activations are computed again where no estimate says whether they fit."""
-COMPILE_PAYS = 2e18
-"""Floating-point operations of a training from which compiling its layers pays: a quarter of an hour on one H100 at a
-third of its speed, of which compiling takes one or two minutes and saves about a quarter."""
+COMPILE_PAYS = 1.5e17
+"""Floating-point operations of a training from which compiling its layers pays: seven minutes on one H100, of which it
+took up to one and a half and saved two fifths (docs/training-memory.md)."""
 FLOPS_PER_NUMBER = 6
 """Operations of forward and backward pass for each number of the model and each token."""
 KERNELS = {
@@ -108,6 +108,14 @@ class Plan:
         )
         return replace(self, choice=choice, reason=reason)
 
+    def uncompiled(self, words: str) -> "Plan":
+        """Return the plan to go on with where compiling failed.
+
+        Args:
+            words: How it failed.
+        """
+        return replace(self, compiled=False, reason=f"compiling failed ({words}); before that: {self.reason}")
+
     def chosen(self, attention: str | None = None) -> ChosenPlan:
         """Return the plan for status and lineage.
 
@@ -130,6 +138,7 @@ class Fallback(WireModel):
     recipe_digest: str
     micro_batch_size: int
     checkpointing: bool
+    compiled: bool
     reason: str
 
 
@@ -229,7 +238,7 @@ def remembered(plan: Plan, workspace: Path, *, recipe_digest: str) -> Plan:
     if found.recipe_digest != recipe_digest or plan.freedom.batch_size % found.micro_batch_size:
         return plan
     choice = Choice(micro_batch=found.micro_batch_size, checkpointing=found.checkpointing, memory=None)
-    return replace(plan, choice=choice, reason=found.reason)
+    return replace(plan, choice=choice, compiled=found.compiled, reason=found.reason)
 
 
 def remember(plan: Plan, workspace: Path, *, recipe_digest: str) -> None:
@@ -238,6 +247,7 @@ def remember(plan: Plan, workspace: Path, *, recipe_digest: str) -> None:
         recipe_digest=recipe_digest,
         micro_batch_size=plan.micro_batch_size,
         checkpointing=plan.checkpointing,
+        compiled=plan.compiled,
         reason=plan.reason,
     )
     temporary = workspace / f".{FALLBACK_FILE}"

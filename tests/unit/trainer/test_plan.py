@@ -98,7 +98,8 @@ def test_only_a_long_training_is_compiled_and_only_with_a_compiler(job: Job) -> 
     long = data(2048, rows=100_000)
     assert planned(job, H100, long).compiled
     assert not planned(job, H100, long, compile="Disabled").compiled
-    assert not planned(job, H100, data(2048, rows=100)).compiled
+    assert not planned(job, H100, data(2048, rows=1000)).compiled
+    assert planned(job, H100, data(2048, rows=2000)).compiled
     without = planned(job, Device(is_gpu=True, free=78 * GIB), long)
     assert not without.compiled
     assert "no C compiler" in without.reason
@@ -250,6 +251,21 @@ def test_out_of_memory_with_all_fixed_ends_for_good(job: Job, monkeypatch: pytes
     with pytest.raises(UserError, match="leaves nothing smaller") as caught:
         trained(job, microBatchSize=2, gradientCheckpointing="Enabled")
     assert caught.value.reason == "DeviceTooSmall"
+
+
+@pytest.mark.torch
+def test_where_compiling_fails_the_training_goes_on_without(
+    job: Job, plain: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image has no compiler for CPUs, so that compiling fails for real."""
+    from whetstone_trainer import fitting
+
+    monkeypatch.setattr(fitting, "find_device", lambda: Device(is_gpu=True, free=GIB, compiler=True))
+    result, losses = trained(job, compile="Enabled", microBatchSize=4, gradientCheckpointing="Disabled")
+    assert not result.plan.compiled
+    assert result.plan.reason.startswith("compiling failed (")
+    assert losses == pytest.approx(plain, abs=2e-4)
+    assert json.loads((job.workspace / "plan.json").read_bytes())["compiled"] is False
 
 
 @pytest.mark.torch

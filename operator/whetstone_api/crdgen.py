@@ -86,20 +86,42 @@ def immutability_rules(model: type[RunToEndSpec]) -> list[dict[str, str]]:
     """Return one transition rule a field that refuses any change of it, also its addition and removal.
 
     Args:
-        model: The spec; the fields in its `mutable` get no rule.
+        model: The spec; the fields in its `mutable` and `until_success` get no rule.
     """
     rules = []
+    free = model.mutable | model.until_success
     for field in model.model_fields.values():
         name = cast("str", field.alias)
-        if name in model.mutable:
+        if name in free:
             continue
         same = f"self.{name} == oldSelf.{name}"
         if not field.is_required():
-            same = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || {same})"
-        mutable = " and ".join(sorted(model.mutable))
+            same = _unchanged(name)
+        mutable = " and ".join(sorted(free))
         message = f"{name} is immutable (only {mutable} may change); create another object for other work"
         rules.append({"rule": same, "message": message, "fieldPath": f".{name}", "reason": "FieldValueForbidden"})
     return rules
+
+
+def success_rules(model: type[RunToEndSpec]) -> list[Rule]:
+    """Return the rules of a whole object that refuse, once it is Complete, a change of what may change until then.
+
+    Args:
+        model: The spec; its `until_success` fields are optional.
+    """
+    complete = "oldSelf.status.conditions.exists(one, one.type == 'Complete' && one.status == 'True')"
+    ended = f"has(oldSelf.status) && has(oldSelf.status.conditions) && {complete}"
+    message = "may change only until the object is Complete: nothing runs any more; create another object"
+    return [
+        Rule(rule=f"!({ended}) || ({_unchanged(name, parent='.spec')})", message=f"{name} {message}")
+        for name in sorted(model.until_success)
+    ]
+
+
+def _unchanged(name: str, *, parent: str = "") -> str:
+    """Return the rule that an optional field is as it was, also in being there."""
+    now, before = f"self{parent}.{name}", f"oldSelf{parent}.{name}"
+    return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
 
 
 def structural(node: Mapping[str, Any], *, definitions: Mapping[str, Node], where: str, defaults: bool = True) -> Node:
@@ -227,13 +249,15 @@ def resource_schema(kind: type[Resource]) -> Node:
         )
         for part in ("spec", "status")
     }
+    spec = kind.model_fields["spec"].annotation
+    rules = [*NAME_RULES, *(success_rules(spec) if spec and issubclass(spec, RunToEndSpec) else [])]
     return {
         "description": whole["description"],
         "type": "object",
         "required": ["spec"],
         "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
         | parts,
-        "x-kubernetes-validations": [{"rule": rule.rule, "message": rule.message} for rule in NAME_RULES],
+        "x-kubernetes-validations": [{"rule": rule.rule, "message": rule.message} for rule in rules],
     }
 
 

@@ -76,6 +76,7 @@ class LoRATrainingJobSpec(RunToEndSpec):
     """What to train."""
 
     mutable = frozenset({"suspend", "ttlSecondsAfterFinished"})
+    until_success = frozenset({"activeDeadlineSeconds", "queueName", "resources"})
 
     base_model: BaseModelSpec
     """The model to train on."""

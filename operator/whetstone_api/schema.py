@@ -46,10 +46,12 @@ class ApiModel(BaseModel):
 
 
 class RunToEndSpec(ApiModel):
-    """A spec that cannot change once written, except for the fields in `mutable`."""
+    """A spec that cannot change once written, except for the fields in `mutable` and `until_success`."""
 
     mutable: ClassVar[frozenset[str]] = frozenset()
     """camelCase names of the fields that may change."""
+    until_success: ClassVar[frozenset[str]] = frozenset()
+    """camelCase names of optional fields that may change until the object is Complete: none decides what comes out."""
 
 
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"

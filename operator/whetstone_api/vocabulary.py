@@ -74,6 +74,8 @@ class Annotation(StrEnum):
     """On the Job of a BenchmarkRun: the version that it measures (`MeasuredTarget` as JSON), fixed at its start."""
     HELD = "whetstone.dev/held"
     """On a Job, or on the Workload of a queued one: our object's `spec.suspend` has stopped it, nobody else."""
+    RESOURCES = "whetstone.dev/resources"
+    """On Jobs: digest of the resources that they were made with."""
     POD_TEMPLATE = "whetstone.dev/pod-template"
     """On engine pods: digest of the `spec.podTemplate` that they were made with."""
     APPLIED = "whetstone.dev/applied-digest"

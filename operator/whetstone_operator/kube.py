@@ -84,8 +84,8 @@ class Kube(Protocol):
     async def judge(self, obj: Object) -> Object:
         """Return an object as the API server would store it, after admission; nothing is stored."""
 
-    async def delete(self, kind: Kind, namespace: str, name: str) -> None:
-        """Delete an object and, in the background, what it owns; an absent one is fine."""
+    async def delete(self, kind: Kind, namespace: str, name: str, *, children_first: bool = False) -> None:
+        """Delete an object and, in the background or first, what it owns; an absent one is fine."""
 
     async def logs(
         self, *, namespace: str, pod: str, container: str, tail_lines: int = 20, previous: bool = False
@@ -221,11 +221,10 @@ class KubeAio:
             "POST", kind_of(obj).path(namespace=obj["metadata"]["namespace"]), query=query, body=obj
         )
 
-    async def delete(self, kind: Kind, namespace: str, name: str) -> None:
+    async def delete(self, kind: Kind, namespace: str, name: str, *, children_first: bool = False) -> None:
+        query = {"propagationPolicy": "Foreground" if children_first else "Background"}
         try:
-            await self._json(
-                "DELETE", kind.path(namespace=namespace, name=name), query={"propagationPolicy": "Background"}
-            )
+            await self._json("DELETE", kind.path(namespace=namespace, name=name), query=query)
         except KubeError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise

@@ -68,6 +68,11 @@ def test_table_is_complete() -> None:
             for kind, fields in rules.IMMUTABLE.items()
             for field in fields
         )
+        and not any(
+            path == kind and message.startswith(f"{field} may change only until")
+            for kind, fields in rules.UNTIL_SUCCESS.items()
+            for field in fields
+        )
     }
     assert not unexplained
     messages = [(path, message) for path, message in schema - plain]
@@ -266,6 +271,25 @@ def test_field_can_change(api: Api, stored: None, kind: str, field: str) -> None
     if field == "adapters":
         changes["spec.aliases"] = []
     api.replace(rules.changed(current, changes), namespace=NAMESPACE, dry_run=True)
+
+
+ENDS = [(kind, field) for kind, fields in rules.UNTIL_SUCCESS.items() for field in fields]
+
+
+@pytest.mark.parametrize(("kind", "field"), ENDS)
+def test_field_can_change_until_the_object_is_complete(api: Api, stored: None, kind: str, field: str) -> None:
+    name, changes = VARIANTS[kind][0]["metadata"]["name"], {f"spec.{field}": rules.UNTIL_SUCCESS[kind][field]}
+    ended = {"type": "Complete", "reason": "Succeeded", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    for status in ("False", "True"):
+        told = {"status": {"conditions": [{**ended, "status": status}]}}
+        current = api.merge(kind, name, told, namespace=NAMESPACE, status=True)
+        complaint = ""
+        try:
+            api.replace(rules.changed(current, changes), namespace=NAMESPACE, dry_run=True)
+        except Refused as error:
+            complaint = error.message
+        assert (f"{field} may change only until the object is Complete" in complaint) is (status == "True"), complaint
+    api.merge(kind, name, {"status": {"conditions": None}}, namespace=NAMESPACE, status=True)
 
 
 @pytest.mark.parametrize("kind", VARIANTS)

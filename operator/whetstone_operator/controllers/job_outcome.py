@@ -155,7 +155,7 @@ def _failure(job: Mapping[str, Any], condition: Mapping[str, Any], ending: Endin
         limit = job["spec"].get("activeDeadlineSeconds")
         return Failed(
             Reason.DEADLINE_EXCEEDED,
-            f"Job {_name(job)} did not end within spec.activeDeadlineSeconds ({limit} s); raise it in a new object",
+            f"Job {_name(job)} did not end within spec.activeDeadlineSeconds ({limit} s); raise it and ask for a retry",
         )
     words = f"; the last pod said: {_last_words(ending)}" if ending is not None else ""
     if cause == "BackoffLimitExceeded":

@@ -15,6 +15,7 @@ from whetstone_api.vocabulary import ConditionType, Reason
 
 from whetstone_operator.controllers.datasets import dataset_claim_fields, require_datasets
 from whetstone_operator.controllers.init_adapter import resolve_init_adapter, resolve_reference_adapter
+from whetstone_operator.controllers.job_changes import follow_changes
 from whetstone_operator.controllers.job_outcome import attempts
 from whetstone_operator.controllers.publication import hear_publication, withdraw_publication
 from whetstone_operator.controllers.pushes import push_claim_fields, require_push_secrets, take_pushes
@@ -81,6 +82,7 @@ class Attempt:
         """Return the steps in their order."""
         return [
             self.find_jobs,
+            self.change,
             self.suspend,
             self.progress,
             self.hear_publication,
@@ -97,6 +99,10 @@ class Attempt:
         names = {stage: stage_job_name(work.resource, stage=stage, retry=handled_retry(work)) for stage in STAGES}
         found = await asyncio.gather(*(find_job(work, name) for name in names.values()))
         self._jobs = {stage: job for stage, job in zip(names, found, strict=True) if job is not None}
+
+    async def change(self, work: Training) -> None:
+        """Follow what of the spec may change."""
+        await follow_changes(work, self._jobs)
 
     async def suspend(self, work: Training) -> None:
         """Follow `spec.suspend`."""

@@ -14,7 +14,7 @@ from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import EXIT_USER_ERROR, STOP_SECONDS
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
-from whetstone_api.vocabulary import CONFIG_PATH, CONFIGMAPS_ROOT, TERMINATION_PATH, Label
+from whetstone_api.vocabulary import CONFIG_PATH, CONFIGMAPS_ROOT, TERMINATION_PATH, Annotation, Label
 
 from whetstone_operator.resources.metadata import child_labels, child_metadata
 from whetstone_operator.resources.pods import (
@@ -92,9 +92,15 @@ def job_hash(owner: RunToEnd, retry: str | None) -> str:
         retry: The retry request that this attempt answers.
     """
     spec = owner.spec.to_wire()
-    fixed = {key: value for key, value in spec.items() if key not in owner.spec.mutable}
+    free = owner.spec.mutable | owner.spec.until_success
+    fixed = {key: value for key, value in spec.items() if key not in free}
     digest = canonical_digest({"uid": owner.metadata.uid, "spec": fixed, "retry": retry or ""})
     return digest.removeprefix("sha256:")[:HASH_DIGITS]
+
+
+def resources_digest(resources: Resources | None) -> str:
+    """Return what tells one request for resources from another: the value of `Annotation.RESOURCES`."""
+    return canonical_digest(resources.to_wire() if resources else {}).removeprefix("sha256:")[:16]
 
 
 def report_url(owner: RunToEnd, settings: Settings) -> str:
@@ -144,7 +150,7 @@ def build_job(plan: JobPlan) -> dict[str, Any]:
         name=plan.name,
         component=plan.component,
         labels={**plan.labels, **_queue_labels(plan)},
-        annotations=dict(plan.annotations),
+        annotations={**plan.annotations, str(Annotation.RESOURCES): resources_digest(plan.resources)},
     )
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 

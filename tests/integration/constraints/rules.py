@@ -550,10 +550,7 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "workspace": {"claimName": "other"},
         "checkpoint": {"keep": 3},
         "output": {"adapter": SOURCE},
-        "resources": MISSING,
         "image": MISSING,
-        "queueName": "other",
-        "activeDeadlineSeconds": MISSING,
     },
     "BenchmarkRun": {
         "target": {"modelServerRef": {"name": "other"}},
@@ -575,9 +572,19 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
 
 MUTABLE: Mapping[str, Mapping[str, Any]] = {
     "ModelServer": {"replicas": 2, "adapters": [], "aliases": [], "model": {"source": SOURCE, "servedName": "base"}},
-    "LoRATrainingJob": {"suspend": True, "ttlSecondsAfterFinished": 1},
+    "LoRATrainingJob": {
+        "suspend": True,
+        "ttlSecondsAfterFinished": 1,
+        "resources": MISSING,
+        "activeDeadlineSeconds": 601,
+        "queueName": MISSING,
+    },
     "BenchmarkRun": {"suspend": True, "ttlSecondsAfterFinished": MISSING},
 }
+UNTIL_SUCCESS: Mapping[str, Mapping[str, Any]] = {
+    "LoRATrainingJob": {"resources": {"limits": {"cpu": 1}}, "activeDeadlineSeconds": MISSING, "queueName": "other"},
+}
+"""For each field that may change until its object is Complete, another value."""
 
 
 def base(row: RuleRow) -> Object:

@@ -18,6 +18,8 @@ from whetstone_api.wire import WireModel
 
 EXIT_USER_ERROR = 65
 """The input is wrong (`EX_DATAERR` of sysexits.h): the Job fails at once and is not retried."""
+EXIT_STOPPED = 143
+"""SIGTERM ended the program (128 + 15), and what it has done is saved: the pod is replaced and counts as no failure."""
 STOP_SECONDS = 120
 """Seconds that a pod of ours has between SIGTERM and its end: for a training, the current step and a checkpoint."""
 

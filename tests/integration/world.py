@@ -157,8 +157,17 @@ class World:
         labels = f"batch.kubernetes.io/job-name={job['metadata']['name']}"
         return self.api.list("Pod", namespace=self.namespace, labels=labels)
 
-    def end_pod(self, job: Object, report: TerminationReport) -> None:
-        """End a Job's running pod as a kubelet tells it when the program has left its report."""
+    def end_pod(
+        self, job: Object, report: TerminationReport, *, code: int | None = None, evicted: bool = False
+    ) -> None:
+        """End a Job's running pod as a kubelet tells it when the program has left its report.
+
+        Args:
+            job: The Job.
+            report: The report.
+            code: Exit code; the one of the report's outcome when None.
+            evicted: Whether the pod was told to make way.
+        """
         running = eventually(
             lambda: [
                 pod for pod in self.pods(job) if pod.get("status", {}).get("phase") in (None, "Pending", "Running")
@@ -166,7 +175,7 @@ class World:
             what=f"a pod of {job['metadata']['name']}",
         )
         codes = {Outcome.SUCCEEDED: 0, Outcome.FAILED: EXIT_USER_ERROR, Outcome.RETRY: 1}
-        code = codes[report.outcome]
+        code = codes[report.outcome] if code is None else code
         terminated = {
             "exitCode": code,
             "reason": "Error" if code else "Completed",
@@ -188,6 +197,8 @@ class World:
                 }
             ],
         }
+        if evicted:
+            status["conditions"] = [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": TIME}]
         self.set_pod_status(running[0], status)
 
     def end_well(self, job: Object, **result: Any) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pydantic import ValidationError
-from whetstone_api.jobs import EXIT_USER_ERROR, TrainingConfig
+from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR, TrainingConfig
 from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.vocabulary import CONFIG_PATH, REPORT_TOKEN_PATH, TERMINATION_PATH, Reason
 from whetstone_artifacts.errors import ArtifactError, OutputLockedError
@@ -30,7 +30,7 @@ EXIT_CODES = {Outcome.SUCCEEDED: 0, Outcome.FAILED: EXIT_USER_ERROR, Outcome.RET
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one stage and return the exit code: 0, `EXIT_USER_ERROR` or `EXIT_RETRY`."""
+    """Run one stage and return the exit code: 0, `EXIT_USER_ERROR`, `EXIT_STOPPED` or `EXIT_RETRY`."""
     parser = argparse.ArgumentParser(prog="whetstone_trainer", description=__doc__)
     parser.add_argument("stage", choices=sorted(STAGES))
     parser.add_argument("--config", default=CONFIG_PATH, type=Path)
@@ -50,7 +50,9 @@ def main(arguments: list[str] | None = None) -> int:
     report = run(options)
     log.log(logging.INFO if report.outcome == Outcome.SUCCEEDED else logging.ERROR, "%s", report.message)
     write_termination(report, options.termination_path)
-    return EXIT_CODES[report.outcome]
+    # Of several processes, the report of one stands for all.
+    stopped = report.outcome is Outcome.RETRY and report.reason == Reason.PROGRESSING
+    return EXIT_STOPPED if stopped else EXIT_CODES[report.outcome]
 
 
 def run(options: argparse.Namespace) -> TerminationReport:

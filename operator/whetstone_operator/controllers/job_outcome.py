@@ -96,7 +96,9 @@ def judge(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> JobOutco
 
 def newest_ending(pods: Sequence[Mapping[str, Any]]) -> Ending | None:
     """Return how the pod ended that ended last, of several that work together that of index 0; None while none has."""
-    return max(_endings(pods, first=True), key=lambda ending: ending.finished_at, default=None)
+    # Times are whole seconds: of two pods that ended in the same one, the second is the one that succeeded.
+    endings = _endings(pods, first=True)
+    return max(endings, key=lambda ending: (ending.finished_at, ending.exit_code == 0), default=None)
 
 
 def pod_problem(pods: Sequence[Mapping[str, Any]]) -> str | None:

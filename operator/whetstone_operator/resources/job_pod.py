@@ -11,7 +11,7 @@ from typing import Any
 
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.digests import canonical_digest
-from whetstone_api.jobs import EXIT_USER_ERROR, STOP_SECONDS
+from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR, STOP_SECONDS
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
 from whetstone_api.vocabulary import CONFIG_PATH, CONFIGMAPS_ROOT, TERMINATION_PATH, Annotation, Label
@@ -137,6 +137,8 @@ def build_job(plan: JobPlan) -> dict[str, Any]:
         "podFailurePolicy": {
             "rules": [
                 {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [EXIT_USER_ERROR]}},
+                # A queue may preempt a Job more often than it may fail.
+                {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [EXIT_STOPPED]}},
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
             ]
         },

@@ -35,6 +35,13 @@ def test_complete_job_gives_its_report() -> None:
     assert outcome.report.message == "done"
 
 
+def test_of_pods_that_end_in_the_same_second_the_one_that_succeeded_is_the_last() -> None:
+    stopped = make_pod(message=report(Outcome.RETRY, reason="Progressing"), code=143)
+    succeeded = make_pod(message=report(Outcome.SUCCEEDED))
+    for pods in ([stopped, succeeded], [succeeded, stopped]):
+        assert isinstance(judge(make_job("Complete"), pods), Succeeded)
+
+
 def test_complete_job_without_pods_is_lost() -> None:
     assert judge(make_job("Complete"), []) == Lost()
 

@@ -11,7 +11,7 @@ import pytest
 from support.preferences import prefer
 from support.trainer_job import Job
 from whetstone_api.adapter_artifact import Lineage
-from whetstone_api.jobs import EXIT_USER_ERROR
+from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR
 from whetstone_artifacts.folders import adapter_digest
 from whetstone_trainer.__main__ import EXIT_RETRY
 
@@ -83,7 +83,7 @@ def test_sigterm_stops_all_processes_after_the_same_step(job: Job) -> None:
             break
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=120)
-    assert process.returncode == EXIT_RETRY
+    assert process.returncode == EXIT_STOPPED
     step = re.search(r"after step (\d+) of 100000", job.report.message)
     assert step is not None
     folder = job.workspace / "checkpoints" / f"checkpoint-{step[1]}"

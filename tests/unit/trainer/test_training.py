@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from support.trainer_job import Job, chat_row
 from whetstone_api.adapter_artifact import Lineage, Probe
-from whetstone_api.jobs import EXIT_USER_ERROR
+from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR
 from whetstone_artifacts.folders import adapter_digest, verify_adapter
-from whetstone_trainer.__main__ import EXIT_RETRY
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.recipe import read_recipe
 
@@ -115,7 +114,7 @@ def test_sigterm_saves_and_asks_for_another_attempt(job: Job) -> None:
             break
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=120)
-    assert process.returncode == EXIT_RETRY
+    assert process.returncode == EXIT_STOPPED
     assert job.report.outcome == "Retry"
     step = re.search(r"after step (\d+) of 100000", job.report.message)
     assert step is not None

@@ -26,6 +26,7 @@ from whetstone_api.training_preference import PREFERENCE_RULES, PreferenceSpec
 from whetstone_api.training_push import MAX_PUSHES, PushResult
 from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingOutput, TrainingProgress
 from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec, Method
+from whetstone_api.training_stall import StallSpec
 
 
 class BaseModelSpec(ApiModel):
@@ -120,6 +121,8 @@ class LoRATrainingJobSpec(RunToEndSpec):
     """Trainer image; the operator's default when absent."""
     queue_name: QueueName | None = None
     """Kueue's LocalQueue in which each Job waits for quota; the Jobs start at once when absent."""
+    stall: StallSpec | None = None
+    """When a training that makes no step is taken for hung; twenty times a step, half an hour at least, when absent."""
     suspend: bool = False
     """Holds the Jobs back; a running one is stopped after its next checkpoint."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=31536000)] | None = None
@@ -140,6 +143,8 @@ class LoRATrainingJobStatus(Status):
     """What the training is estimated to take of one device; none where the model's shape is not known."""
     plan: ChosenPlan | None = None
     """How the training used its device."""
+    stalls: int | None = None
+    """How often the training has hung and was started again."""
     attempts: int | None = None
     """Pods of the training Job that were started."""
     adapter: PublishedAdapter | None = None

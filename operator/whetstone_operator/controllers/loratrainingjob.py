@@ -32,6 +32,7 @@ from whetstone_operator.controllers.run_to_end import (
     read_result,
     rest,
 )
+from whetstone_operator.controllers.stall import watch_steps
 from whetstone_operator.kinds import CONFIG_MAP, Key
 from whetstone_operator.resources.distributed import world_problem
 from whetstone_operator.resources.job_pod import CONFIG_KEY
@@ -85,6 +86,7 @@ class Attempt:
             self.change,
             self.suspend,
             self.progress,
+            self.watch_steps,
             self.hear_publication,
             self.resolve,
             self.check,
@@ -124,6 +126,10 @@ class Attempt:
             eta_seconds=report.eta_seconds,
             updated_at=to_rfc3339(reported.at),
         ).to_wire()
+
+    async def watch_steps(self, work: Training) -> None:
+        """Start a training again that hangs."""
+        await watch_steps(work, self._jobs.get(TRAIN))
 
     async def hear_publication(self, work: Training) -> None:
         """Take over what the trainer says it has published: servers need not wait for the end of its pod."""
@@ -216,6 +222,7 @@ class Attempt:
             reference=self._reference,
             settings=work.context.settings,
             retry=handled_retry(work),
+            stalls=int(work.status.get("stalls") or 0),
         )
 
     async def _follow(self, work: Training, stage: str, reason: Reason) -> TerminationReport:

@@ -47,6 +47,8 @@ def has_ended[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> bool:
 async def rest[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> None:
     """Keep an ended object as it is. Its Jobs get their time to live only now, when nothing needs them any more."""
     work.context.board.forget(work.key)
+    if work.conditions.is_true(ConditionType.FAILED):
+        await _stop(work)
     await _limit_life(work)
     ready = work.conditions.get(ConditionType.READY)
     if ready is None:
@@ -162,6 +164,13 @@ def due_report[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> Reported | 
     """Return the pod's report to write into `status.progress` now; None when there is none, or it is too early."""
     progress = work.status.get("progress") or {}
     return work.context.board.due(work.key, phase=progress.get("phase"), updated_at=progress.get("updatedAt"))
+
+
+async def _stop[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> None:
+    """Delete what still runs for an object that has failed: nobody waits for it."""
+    for job in await work.context.kube.list(JOB, work.namespace, selector_labels(work.resource)):
+        if not is_finished(job) and not job["metadata"].get("deletionTimestamp"):
+            await work.context.kube.delete(JOB, work.namespace, job["metadata"]["name"])
 
 
 async def _limit_life[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> None:

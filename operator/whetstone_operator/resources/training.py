@@ -13,7 +13,7 @@ from whetstone_api.source import Source
 from whetstone_api.training_backend import Backend
 from whetstone_api.training_data import PreparationSpec
 from whetstone_api.training_preference import ReferencePlaces
-from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, Label, Reason
+from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, Annotation, Label, Reason
 
 from whetstone_operator.resources.datasets import dataset_claims, dataset_files, dataset_secrets
 from whetstone_operator.resources.distributed import (
@@ -48,6 +48,7 @@ class TrainingPlan:
         settings: What the administrator decided.
         retry: The retry request that this attempt answers.
         reference: Folder of the adapter of the reference.
+        stalls: How often the training has hung.
     """
 
     job: LoRATrainingJob
@@ -56,6 +57,7 @@ class TrainingPlan:
     settings: Settings
     retry: str | None
     reference: Source | None = None
+    stalls: int = 0
 
 
 def config_name(job: LoRATrainingJob) -> str:
@@ -197,6 +199,7 @@ def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
             settings=plan.settings,
             component=COMPONENT,
             labels={str(Label.STAGE): stage},
+            annotations={str(Annotation.STALLS): str(plan.stalls)} if stage == TRAIN and plan.stalls else {},
             image=trainer_image(plan, stage),
             arguments=(stage, "--config", CONFIG_PATH),
             config_map=config_name(job),

@@ -35,6 +35,8 @@ class ProgressBoard:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.since = clock.now()
+        """When this operator began to hear reports."""
         self._reports: dict[Key, Reported] = {}
         self._woken: dict[Key, datetime] = {}
 

@@ -239,6 +239,7 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
         "resources": RESOURCES,
         "image": "trainer:1",
         "queueName": "team",
+        "stall": {"minutes": 30},
         "suspend": False,
         "activeDeadlineSeconds": 600,
         "ttlSecondsAfterFinished": 600,
@@ -272,6 +273,7 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
             "evaluation": {"rows": 1, "tokens": 2, "lossTokens": 1, "longest": 2},
             "recipeDigest": DIGEST,
         },
+        "stalls": 1,
         "attempts": 1,
         "estimate": {
             "memory": "9.18Gi",

@@ -551,6 +551,7 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "checkpoint": {"keep": 3},
         "output": {"adapter": SOURCE},
         "image": MISSING,
+        "stall": {"minutes": 31},
     },
     "BenchmarkRun": {
         "target": {"modelServerRef": {"name": "other"}},

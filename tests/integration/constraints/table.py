@@ -66,6 +66,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     f"{LT}.spec.hyperparameters.seed": (0, 4294967295),
     f"{LT}.spec.lora.alpha": (1, 4096),
     f"{LT}.spec.lora.rank": (1, 512),
+    f"{LT}.spec.stall.minutes": (1, 10080),
     f"{LT}.spec.ttlSecondsAfterFinished": (0, 31536000),
     f"{MS}.spec.adapterCapacity.headroom.loras": (0, 64),
     f"{MS}.spec.adapterCapacity.maxCpuLoras": (1, 128),

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from whetstone_api.pod_template import PodTemplate
 from whetstone_api.schema import (
     ApiModel,
     LocalRef,
@@ -27,6 +28,7 @@ from whetstone_api.training_push import MAX_PUSHES, PushResult
 from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingOutput, TrainingProgress
 from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec, Method
 from whetstone_api.training_stall import StallSpec
+from whetstone_api.training_workspace import WorkspaceSpec
 
 
 class BaseModelSpec(ApiModel):
@@ -55,13 +57,6 @@ class InitAdapterSpec(ApiModel):
             rule="has(self.source) != has(self.trainingJobRef)", message="give exactly one of source and trainingJobRef"
         ),
     )
-
-
-class WorkspaceSpec(ApiModel):
-    """Where the prepared data and the checkpoints lie."""
-
-    claim_name: Annotated[str, Field(min_length=1, max_length=253)]
-    """Persistent volume claim; the job uses the folder `<name>-<8 hex of its uid>` in it."""
 
 
 EVALUATION_DATASET = Rule(
@@ -119,6 +114,8 @@ class LoRATrainingJobSpec(RunToEndSpec):
     """Resources of the containers; only the training asks for devices (`nvidia.com/gpu`) among them."""
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     """Trainer image; the operator's default when absent."""
+    pod_template: PodTemplate | None = None
+    """Laid over the pods: what chooses nodes and devices goes only to those that train."""
     queue_name: QueueName | None = None
     """Kueue's LocalQueue in which each Job waits for quota; the Jobs start at once when absent."""
     stall: StallSpec | None = None

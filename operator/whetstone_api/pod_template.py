@@ -1,4 +1,4 @@
-"""What users lay over the engine pods of a ModelServer."""
+"""What users lay over pods of ours."""
 
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ class PodTemplateMetadata(ApiModel):
 
 
 class PodTemplate(ApiModel):
-    """A part of a pod template, laid over the one of the engine pods."""
+    """A part of a pod template, laid over the one of our pods."""
 
     metadata: PodTemplateMetadata | None = None
     """Labels and annotations of the pods."""

@@ -73,6 +73,10 @@ app.kubernetes.io/component: operator
 - apiGroups: [""]
   resources: [persistentvolumeclaims, serviceaccounts]
   verbs: [get]
+# The workspace that a training job asks for.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [create]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [get, create, patch]

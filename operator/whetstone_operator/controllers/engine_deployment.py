@@ -1,26 +1,22 @@
 """The Deployment of a ModelServer's engine pods: applied only when its pods can be made."""
 
 import re
-from http import HTTPStatus
 
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.vocabulary import Annotation, Reason
 
 from whetstone_operator.controllers.chat_template import read_chat_template
+from whetstone_operator.controllers.pod_judgement import FORBIDDEN_POLL_SECONDS, judge_pods
 from whetstone_operator.kinds import DEPLOYMENT
-from whetstone_operator.kube import KubeError, Object
+from whetstone_operator.kube import Object
 from whetstone_operator.resources import modelserver as build
 from whetstone_operator.resources import source_volumes
 from whetstone_operator.resources.overlay import OverlayError
-from whetstone_operator.resources.pod_template import FIELD, overlay_digest
+from whetstone_operator.resources.pod_template import overlay_digest
 from whetstone_operator.runtime.outcome import Interrupt, Stalled, Waiting
 from whetstone_operator.runtime.reconcile import Work
 
-FORBIDDEN_POLL_SECONDS = 10.0
-"""A priority class or a runtime class may come later."""
 _POD_NAME = re.compile(r' "[^"]*-engine-[^"]*"')
-_NO_VERDICT = ("exceeded quota", 'cannot create resource "pods"')
-"""In refusals that say nothing of a pod: it would take the place of another, or we may not ask."""
 _NO_IMAGE_VOLUMES = (
     "spec.model.imageVolume: this cluster drops volumes that are images (feature gate ImageVolume of API server and"
     " kubelet, Kubernetes 1.33 or newer with containerd 2.1 or CRI-O); leave it out, and the model is fetched"
@@ -104,24 +100,10 @@ def _annotation(deployment: Object | None, name: Annotation) -> str | None:
 async def _judge(work: Work[ModelServer], deployment: Object) -> Interrupt | None:
     """Return why the API server would refuse a Deployment's pods, or make others of them.
 
-    Only a pod shows all of it: a misspelt field, what admission forbids, a class that does not exist. With a refused
-    Deployment, or pods that it cannot make, a rollout would already have taken pods away.
+    With a refused Deployment, or pods that it cannot make, a rollout would already have taken pods away.
     """
-    template, name = deployment["spec"]["template"], deployment["metadata"]["name"]
-    # A name of chance would give the message, and with it the status, another text each time.
-    metadata = {**template["metadata"], "name": f"{name}-dry-run", "namespace": work.namespace}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-    try:
-        judged = await work.context.kube.judge(pod)
-    except KubeError as error:
-        message = f"{FIELD}: the API server refuses such a pod: {error.message}"
-        if error.refused:
-            return Stalled(Reason.APPLY_REFUSED, message)
-        if error.status != HTTPStatus.FORBIDDEN:
-            raise
-        if not any(words in error.message for words in _NO_VERDICT):
-            return Waiting(Reason.APPLY_REFUSED, message, FORBIDDEN_POLL_SECONDS)
-        return None
-    if source_volumes.lost_model_image(template["spec"], judged["spec"]):
+    template = deployment["spec"]["template"]
+    judged, refusal = await judge_pods(work, template, name=deployment["metadata"]["name"])
+    if judged is not None and source_volumes.lost_model_image(template["spec"], judged["spec"]):
         return Stalled(Reason.IMAGE_VOLUMES_UNSUPPORTED, _NO_IMAGE_VOLUMES)
-    return None
+    return refusal

@@ -15,6 +15,7 @@ from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.vocabulary import Reason
 
 from whetstone_operator.resources.distributed import index_of
+from whetstone_operator.resources.job_pod import CONTAINER
 
 LAST_WORDS = 600
 """Characters of a crashed pod's log that a condition's message shows."""
@@ -177,7 +178,7 @@ def _last_words(ending: Ending) -> str:
 def _ending(pod: Mapping[str, Any]) -> Ending | None:
     for container in pod.get("status", {}).get("containerStatuses") or []:
         terminated = container.get("state", {}).get("terminated")
-        if terminated is None:
+        if terminated is None or container["name"] != CONTAINER:
             continue
         text = terminated.get("message") or ""
         return Ending(

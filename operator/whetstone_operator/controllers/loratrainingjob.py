@@ -33,6 +33,8 @@ from whetstone_operator.controllers.run_to_end import (
     rest,
 )
 from whetstone_operator.controllers.stall import watch_steps
+from whetstone_operator.controllers.training_pods import require_pods
+from whetstone_operator.controllers.workspace import require_workspace
 from whetstone_operator.kinds import CONFIG_MAP, Key
 from whetstone_operator.resources.distributed import world_problem
 from whetstone_operator.resources.job_pod import CONFIG_KEY
@@ -156,6 +158,8 @@ class Attempt:
         await require_claims(work, _claim_fields(self._plan(work)))
         await require_push_secrets(work)
         await require_datasets(work)
+        await require_workspace(work)
+        await require_pods(work, self._plan(work))
         await work.context.kube.apply(training_config_map(self._plan(work)))
 
     async def prepare(self, work: Training) -> None:
@@ -298,7 +302,8 @@ def _claim_fields(plan: TrainingPlan) -> dict[str, str]:
         if place is not None:
             fields[f"spec.preference.reference.{name} ({place.uri})"] = place.claim
     fields |= dataset_claim_fields(job)
-    fields["spec.workspace.claimName"] = job.spec.workspace.claim_name
+    if job.spec.workspace.claim_name is not None:
+        fields["spec.workspace.claimName"] = job.spec.workspace.claim_name
     fields["spec.output.adapter.uri"] = job.spec.output.adapter.claim
     if job.spec.output.merged is not None:
         fields["spec.output.merged.uri"] = job.spec.output.merged.claim

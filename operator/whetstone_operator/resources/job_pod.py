@@ -136,9 +136,9 @@ def build_job(plan: JobPlan) -> dict[str, Any]:
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {
             "rules": [
-                {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [EXIT_USER_ERROR]}},
+                {"action": "FailJob", "onExitCodes": _ends_with(EXIT_USER_ERROR)},
                 # A queue may preempt a Job more often than it may fail.
-                {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [EXIT_STOPPED]}},
+                {"action": "Ignore", "onExitCodes": _ends_with(EXIT_STOPPED)},
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
             ]
         },
@@ -155,6 +155,11 @@ def build_job(plan: JobPlan) -> dict[str, Any]:
         annotations={**plan.annotations, str(Annotation.RESOURCES): resources_digest(plan.resources)},
     )
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _ends_with(code: int) -> dict[str, Any]:
+    """Return what matches a pod whose own container, of several, has ended with a code."""
+    return {"containerName": CONTAINER, "operator": "In", "values": [code]}
 
 
 def _queue_labels(plan: JobPlan) -> dict[str, str]:

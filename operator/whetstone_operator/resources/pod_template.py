@@ -1,4 +1,4 @@
-"""Lay `spec.podTemplate` over the pod template of the engine pods, within what users may decide. Pure.
+"""Lay `spec.podTemplate` over the pod template of pods of ours, within what users may decide. Pure.
 
 What is allowed is listed, not what is forbidden: a field that a later Kubernetes brings stays closed until somebody has
 thought about it. Pods stay `restricted`, keep their names, ports, probes and commands, and hold no token but ours.
@@ -6,6 +6,7 @@ thought about it. Pods stay `restricted`, keep their names, ports, probes and co
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from whetstone_api.digests import canonical_digest
@@ -32,11 +33,6 @@ VOLUME_SOURCES = frozenset(
     {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
 )
 """What an added volume may be: no path of the node, and no image, which an API server without them drops silently."""
-OUR_CONTAINER_FIELDS: Mapping[str, frozenset[str]] = {
-    "engine": frozenset({"name", "env", "resources", "volumeMounts"}),
-    "fetch-model": frozenset({"name", "env", "resources"}),
-}
-"""Fields of our own containers that may be given; of those not named here, `name` and `resources`."""
 ADDED_CONTAINER_FIELDS = frozenset(
     {
         *("name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "ports"),
@@ -45,24 +41,63 @@ ADDED_CONTAINER_FIELDS = frozenset(
     }
 )
 ADDED_SECURITY_FIELDS = frozenset({"readOnlyRootFilesystem", "runAsGroup", "runAsNonRoot", "runAsUser"})
-ADVICE = {
-    "terminationGracePeriodSeconds": "it follows from spec.drain.seconds; set that",
-    "serviceAccountName": "engine pods use no service account",
-    "serviceAccount": "engine pods use no service account",
-    "automountServiceAccountToken": "engine pods use no service account",
-    "nodeName": "it bypasses the scheduler; use nodeSelector or affinity",
-}
-"""What to do instead, by the last part of a path."""
-_OWN_VARIABLE = re.compile("|".join(OWN_VARIABLES))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What users may decide of one sort of our pods.
+
+    Args:
+        pods: What messages call them.
+        main: The container that does their work; its requests and limits are in `spec.resources`.
+        containers: Fields of our own containers that may be given; of those not named, `name` and `resources`.
+        variables: Pattern of the names of variables that are ours to set.
+        grace: Where the grace period comes from.
+        elsewhere: Where else variables can be set, for messages.
+    """
+
+    pods: str
+    main: str
+    containers: Mapping[str, frozenset[str]]
+    variables: str
+    grace: str
+    elsewhere: str = ""
+
+    def advice(self, name: str) -> str | None:
+        """Return what to do instead of setting a field."""
+        account = f"{self.pods} use no service account"
+        return {
+            "terminationGracePeriodSeconds": self.grace,
+            "serviceAccountName": account,
+            "serviceAccount": account,
+            "automountServiceAccountToken": account,
+            "nodeName": "it bypasses the scheduler; use nodeSelector or affinity",
+        }.get(name)
+
+
+ENGINE_PODS = Policy(
+    pods="engine pods",
+    main="engine",
+    containers={
+        "engine": frozenset({"name", "env", "resources", "volumeMounts"}),
+        "fetch-model": frozenset({"name", "env", "resources"}),
+    },
+    variables="|".join(OWN_VARIABLES),
+    grace="it follows from spec.drain.seconds; set that",
+    elsewhere=", or spec.engine.env",
+)
 _SCRATCH = "/tmp/"  # noqa: S108 - an emptyDir of the pod
 
 
-def lay_over(template: Mapping[str, Any], overlay: PodTemplate | None) -> dict[str, Any]:
+def lay_over(
+    template: Mapping[str, Any], overlay: PodTemplate | None, *, policy: Policy = ENGINE_PODS
+) -> dict[str, Any]:
     """Return a pod template with a user's part laid over it.
 
     Args:
         template: Ours, with `metadata` and `spec`.
         overlay: The user's; None: ours as it is.
+        policy: What users may decide of such pods.
 
     Raises:
         OverlayError: The part says what users may not decide; its path starts with `spec.podTemplate`.
@@ -73,7 +108,7 @@ def lay_over(template: Mapping[str, Any], overlay: PodTemplate | None) -> dict[s
     if overlay.spec is None:
         return {**template, "metadata": metadata}
     path = f"{FIELD}.spec"
-    for problem in _problems(template["spec"], overlay.spec, path=path):
+    for problem in _problems(template["spec"], overlay.spec, path=path, policy=policy):
         raise problem
     spec = merge(_with_security(template["spec"], overlay.spec, path=path), overlay.spec, path=path)
     return {**template, "metadata": metadata, "spec": spec}
@@ -100,23 +135,23 @@ def _foreign(given: Mapping[str, str], *, taken: Mapping[str, str], path: str) -
     return given
 
 
-def _problems(ours: Mapping[str, Any], spec: Mapping[str, Any], *, path: str) -> Iterator[OverlayError]:
+def _problems(ours: Mapping[str, Any], spec: Mapping[str, Any], *, path: str, policy: Policy) -> Iterator[OverlayError]:
     """Yield what an overlay must not say, the first of it first."""
-    yield from _closed(spec, POD_FIELDS, path=path)
+    yield from _closed(spec, POD_FIELDS, path=path, policy=policy)
     security = _map(spec.get("securityContext"), path=f"{path}.securityContext")
     yield from _closed(security, SECURITY_FIELDS, path=f"{path}.securityContext")
     volumes = members(spec.get("volumes") or [], name="volumes", path=f"{path}.volumes")
     for name, volume in volumes.items():
         yield from _volume_problems(volume, ours, path=f"{path}.volumes[{name}]")
-    owned = {item["name"]: item for item in [*ours["initContainers"], *ours["containers"]]}
+    owned = {item["name"]: item for item in [*ours.get("initContainers", []), *ours["containers"]]}
     for field in ("initContainers", "containers"):
-        homes = {item["name"] for item in ours[field]}
+        homes = {item["name"] for item in ours.get(field, [])}
         for name, item in members(spec.get(field) or [], name=field, path=f"{path}.{field}").items():
             where = f"{path}.{field}[{name}]"
             if name in owned and name not in homes:
                 yield OverlayError(where, "is the name of a container of Whetstone; choose another")
             elif name in owned:
-                yield from _our_problems(owned[name], item, path=where)
+                yield from _our_problems(owned[name], item, path=where, policy=policy)
             else:
                 yield from _added_problems(item, owned, path=where)
             yield from _mount_problems(owned.get(name, {}), item, volumes=volumes, path=where)
@@ -136,11 +171,13 @@ def _maps(items: Any, *, path: str) -> list[tuple[str, Mapping[str, Any]]]:
     return [(f"{path}[{place}]", _map(item, path=f"{path}[{place}]")) for place, item in enumerate(items or [])]
 
 
-def _closed(given: Mapping[str, Any], allowed: frozenset[str], *, path: str) -> Iterator[OverlayError]:
+def _closed(
+    given: Mapping[str, Any], allowed: frozenset[str], *, path: str, policy: Policy | None = None
+) -> Iterator[OverlayError]:
     """Yield the fields of a map that are not allowed."""
     for name in given:
         if name not in allowed:
-            advice = ADVICE.get(name, f"only {', '.join(sorted(allowed))} can be given here")
+            advice = (policy and policy.advice(name)) or f"only {', '.join(sorted(allowed))} can be given here"
             yield OverlayError(f"{path}.{name}", f"must not be set: {advice}")
 
 
@@ -154,17 +191,20 @@ def _volume_problems(volume: Mapping[str, Any], ours: Mapping[str, Any], *, path
             yield OverlayError(where, "must hold no token of a service account")
 
 
-def _our_problems(ours: Mapping[str, Any], item: Mapping[str, Any], *, path: str) -> Iterator[OverlayError]:
+def _our_problems(
+    ours: Mapping[str, Any], item: Mapping[str, Any], *, path: str, policy: Policy
+) -> Iterator[OverlayError]:
     """Yield what must not be said of a container of ours."""
     name = item["name"]
-    yield from _closed(item, OUR_CONTAINER_FIELDS.get(name, frozenset({"name", "resources"})), path=path)
+    yield from _closed(item, policy.containers.get(name, frozenset({"name", "resources"})), path=path)
     resources = _map(item.get("resources"), path=f"{path}.resources")
-    if name == "engine" and {"requests", "limits"} & resources.keys():
+    if name == policy.main and {"requests", "limits"} & resources.keys():
         yield OverlayError(f"{path}.resources", "only claims can be given here; set spec.resources")
     taken = {variable["name"] for variable in ours.get("env") or []}
     for variable in members(item.get("env") or [], name="env", path=f"{path}.env"):
-        if variable in taken or _OWN_VARIABLE.fullmatch(variable):
-            yield OverlayError(f"{path}.env[{variable}]", "is set by Whetstone, or spec.engine.env; leave it out")
+        if variable in taken or re.fullmatch(policy.variables, variable):
+            words = f"is set by Whetstone{policy.elsewhere}; leave it out"
+            yield OverlayError(f"{path}.env[{variable}]", words)
 
 
 def _added_problems(
@@ -210,8 +250,9 @@ def _with_security(ours: Mapping[str, Any], spec: Mapping[str, Any], *, path: st
     result = dict(ours)
     restricted = {name: value for name, value in container_security().items() if name != "readOnlyRootFilesystem"}
     for field in ("initContainers", "containers"):
-        known = {item["name"] for item in ours[field]}
+        known = {item["name"] for item in ours.get(field, [])}
         given = members(spec.get(field) or [], name=field, path=f"{path}.{field}")
         added = [{"name": name, "securityContext": restricted} for name in given if name not in known]
-        result[field] = [*ours[field], *added]
+        if added:
+            result[field] = [*ours.get(field, []), *added]
     return result

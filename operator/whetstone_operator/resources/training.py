@@ -24,6 +24,8 @@ from whetstone_operator.resources.distributed import (
 )
 from whetstone_operator.resources.job_pod import JobPlan, build_config_map, build_job, job_hash, report_url
 from whetstone_operator.resources.pushes import push_claims, push_secrets, push_targets
+from whetstone_operator.resources.training_pods import with_pod_template
+from whetstone_operator.resources.workspace import workspace_claim
 from whetstone_operator.runtime.outcome import Stalled
 from whetstone_operator.settings import Settings
 
@@ -103,7 +105,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         on_accelerator=asks_for_device(job.spec.resources),
         checkpoint=job.spec.checkpoint,
         world=world_of(job),
-        workspace_path=f"{CLAIMS_ROOT}/{job.spec.workspace.claim_name}/{folder}",
+        workspace_path=f"{CLAIMS_ROOT}/{workspace_claim(job)}/{folder}",
         output_path=job.spec.output.adapter.mount_path,
         output_uri=job.spec.output.adapter.uri,
         merged_path=job.spec.output.merged.mount_path if job.spec.output.merged else None,
@@ -145,8 +147,8 @@ def claims(plan: TrainingPlan, stage: str) -> dict[str, bool]:
     data = [source.claim for source in sources if source is not None]
     read, written = {
         # Whether the adapter is published already is looked up before anything is trained.
-        PREPARE: ([*data, adapter], [spec.workspace.claim_name]),
-        TRAIN: (data, [spec.workspace.claim_name, adapter]),
+        PREPARE: ([*data, adapter], [workspace_claim(plan.job)]),
+        TRAIN: (data, [workspace_claim(plan.job), adapter]),
         MERGE: ([adapter], [merged.claim] if merged else []),
     }[stage]
     return dict.fromkeys([plan.base.claim, *read], False) | dict.fromkeys(written, True)
@@ -190,7 +192,11 @@ def trainer_image(plan: TrainingPlan, stage: str) -> str:
 
 
 def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
-    """Return the Job of a stage (`prepare`, `train` or `merge`)."""
+    """Return the Job of a stage (`prepare`, `train` or `merge`).
+
+    Raises:
+        OverlayError: `spec.podTemplate` says what users may not decide.
+    """
     job, datasets = plan.job, plan.job.spec.datasets
     manifest = build_job(
         JobPlan(
@@ -213,7 +219,9 @@ def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
             queue=job.spec.queue_name,
         )
     )
-    return across_nodes(manifest, nodes=world_of(job).nodes) if stage == TRAIN else manifest
+    if stage == TRAIN:
+        manifest = across_nodes(manifest, nodes=world_of(job).nodes)
+    return with_pod_template(manifest, job.spec.pod_template, trains=stage == TRAIN)
 
 
 def training_service(plan: TrainingPlan) -> dict[str, Any] | None:

@@ -225,7 +225,11 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
             "compile": "Disabled",
             "deviceMemory": "80Gi",
         },
-        "workspace": {"claimName": "work"},
+        "workspace": (
+            {"claimTemplate": {"size": "1Gi", "storageClassName": "fast", "accessModes": ["ReadWriteMany"]}}
+            if referring
+            else {"claimName": "work"}
+        ),
         "checkpoint": {"everySteps": 50, "keep": 2},
         "output": {
             "adapter": {"uri": "pvc://adapters/a"},
@@ -239,6 +243,10 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
         "resources": RESOURCES,
         "image": "trainer:1",
         "queueName": "team",
+        "podTemplate": {
+            "metadata": {"labels": {"team": "a"}, "annotations": {"note": "a"}},
+            "spec": {"nodeSelector": {"disk": "fast"}},
+        },
         "stall": {"minutes": 30},
         "suspend": False,
         "activeDeadlineSeconds": 600,

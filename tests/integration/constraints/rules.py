@@ -407,6 +407,15 @@ RULES: tuple[RuleRow, ...] = (
         reject=({"spec.sampling.topP": "0"}, {"spec.sampling.topP": "1.01"}),
     ),
     RuleRow(
+        node="LoRATrainingJob.spec.workspace",
+        message="give exactly one of claimName and claimTemplate",
+        accept=({"spec.workspace": {"claimTemplate": {"size": "1Gi"}}}, {"spec.workspace": {"claimName": "w"}}),
+        reject=(
+            {"spec.workspace": {}},
+            {"spec.workspace": {"claimName": "w", "claimTemplate": {"size": "1Gi"}}},
+        ),
+    ),
+    RuleRow(
         node="LoRATrainingJob.spec.initAdapter",
         message="give exactly one of source and trainingJobRef",
         accept=({"spec.initAdapter": {"trainingJobRef": {"name": "t"}}},),
@@ -551,6 +560,7 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "checkpoint": {"keep": 3},
         "output": {"adapter": SOURCE},
         "image": MISSING,
+        "podTemplate": MISSING,
         "stall": {"minutes": 31},
     },
     "BenchmarkRun": {

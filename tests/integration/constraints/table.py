@@ -32,6 +32,7 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
     f"{LT}.spec.plan.gradientCheckpointing": ("Auto", "Enabled", "Disabled"),
     f"{LT}.spec.plan.packing": ("Auto", "PaddingFree", "Padded"),
     f"{LT}.status.plan.packing": ("Auto", "PaddingFree", "Padded"),
+    f"{LT}.spec.workspace.claimTemplate.accessModes[]": ("ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"),
     f"{MS}.spec.aliases[].promotion.gates[].metric": ("Mean", "StrictMean", "Coverage"),
     f"{MS}.spec.engine.dtype": ("Auto", "Float32", "BFloat16", "Float16"),
     f"{MS}.spec.engine.quantization": (
@@ -86,6 +87,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
 }
 
 ITEMS: Mapping[str, tuple[int, int]] = {
+    f"{LT}.spec.workspace.claimTemplate.accessModes": (1, 3),
     f"{BR}.spec.gates": (0, 16),
     f"{BR}.spec.suite.harbor.tasks.exclude": (0, 1000),
     f"{BR}.spec.suite.harbor.tasks.include": (0, 1000),
@@ -127,8 +129,11 @@ MEMBERS: Mapping[str, tuple[int, int]] = {
     f"{LT}.status.metrics": (0, 32),
     f"{MS}.spec.adapterSelector.matchLabels": (1, 16),
     f"{MS}.spec.aliases[].promotion.benchmarkSelector.matchLabels": (1, 16),
+    f"{LT}.spec.podTemplate.metadata.annotations": (0, 32),
     f"{MS}.spec.podTemplate.metadata.annotations": (0, 32),
+    f"{LT}.spec.podTemplate.metadata.labels": (0, 32),
     f"{MS}.spec.podTemplate.metadata.labels": (0, 32),
+    f"{LT}.spec.podTemplate.spec": (0, 32),
     f"{MS}.spec.podTemplate.spec": (0, 32),
     f"{MS}.spec.resources.limits": (0, 16),
     f"{MS}.spec.resources.requests": (0, 16),
@@ -145,6 +150,7 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     f"{LT}.spec.image": (1, 512),
     f"{LT}.spec.lora.targetModules[]": (1, 128),
     f"{LT}.spec.workspace.claimName": (1, 253),
+    f"{LT}.spec.workspace.claimTemplate.storageClassName": (1, 253),
     f"{MS}.spec.adapterStores[].claimName": (1, 253),
     f"{MS}.spec.model.cache.claimName": (1, 253),
     f"{MS}.spec.adapterSelector.matchLabels.*": (0, 63),
@@ -155,7 +161,9 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     f"{MS}.spec.engine.env[].value": (0, 4096),
     f"{MS}.spec.engine.extraArgs[]": (0, 512),
     f"{MS}.spec.engine.image": (1, 512),
+    f"{LT}.spec.podTemplate.metadata.annotations.*": (0, 4096),
     f"{MS}.spec.podTemplate.metadata.annotations.*": (0, 4096),
+    f"{LT}.spec.podTemplate.metadata.labels.*": (0, 63),
     f"{MS}.spec.podTemplate.metadata.labels.*": (0, 63),
     f"{BR}.status.comparison.baseline": (0, 63),
     f"{BR}.status.comparison.message": (0, 1024),
@@ -417,6 +425,7 @@ FORMATS: Mapping[str, Format] = {
     f"{BR}.spec.maximumErrorRate": DECIMAL,
     f"{BR}.spec.output.uri": URI,
     f"{BR}.spec.resources.limits.*": QUANTITY,
+    f"{LT}.spec.workspace.claimTemplate.size": QUANTITY,
     f"{BR}.spec.resources.requests.*": QUANTITY,
     f"{BR}.spec.sampling.temperature": DECIMAL,
     f"{BR}.spec.sampling.topP": SAMPLED,

@@ -87,7 +87,7 @@ def ended(index: int, *, outcome: str, minute: int, message: str = "") -> dict[s
     text = json.dumps({**report, "message": message, "result": {"adapter": {}} if index == 0 else {}})
     terminated = {"exitCode": 0, "finishedAt": f"2026-01-01T00:{minute:02}:00Z", "message": text}
     labels = {"batch.kubernetes.io/job-completion-index": str(index)}
-    status = {"containerStatuses": [{"state": {"terminated": terminated}}]}
+    status = {"containerStatuses": [{"name": "main", "state": {"terminated": terminated}}]}
     return {"metadata": {"name": f"p-{index}-{minute}", "labels": labels}, "status": status}
 
 

@@ -1,6 +1,7 @@
 """The Jobs that run-to-end objects start."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from whetstone_api.jobs import BenchmarkConfig, TrainingConfig
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.source import Source
 from whetstone_operator.resources.benchmark import BenchmarkPlan, benchmark_config_map, benchmark_job, run_job_name
+from whetstone_operator.resources.overlay import OverlayError
 from whetstone_operator.resources.training import (
     MERGE,
     PREPARE,
@@ -197,7 +199,8 @@ def test_training_config_says_what_is_used_of_the_data() -> None:
 def test_job_fails_at_once_on_wrong_input_and_ignores_evictions(stage: str) -> None:
     rules = training_job(make_training_plan(make_training()), stage)["spec"]["podFailurePolicy"]["rules"]
     assert [rule["action"] for rule in rules] == ["FailJob", "Ignore", "Ignore"]
-    assert [rule["onExitCodes"]["values"] for rule in rules[:2]] == [[65], [143]]
+    codes = [rule["onExitCodes"] for rule in rules[:2]]
+    assert [(one["containerName"], one["values"]) for one in codes] == [("main", [65]), ("main", [143])]
 
 
 def test_job_name_stays_when_only_what_may_change_changes() -> None:
@@ -280,3 +283,66 @@ def test_unsloth_trains_in_its_own_image_and_the_rest_in_ours() -> None:
     assert training_config(known).backend == "Unsloth"
     named = replace(plan, job=make_training(backend="Unsloth", image="r/mine:1"))
     assert pod_of(training_job(named, TRAIN))["containers"][0]["image"] == "r/mine:1"
+
+
+OVERLAY = {
+    "metadata": {"labels": {"team": "a"}},
+    "spec": {
+        "nodeSelector": {"gpu": "h100"},
+        "runtimeClassName": "nvidia",
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}],
+        "containers": [
+            {
+                "name": "main",
+                "env": [{"name": "NCCL_DEBUG", "value": "INFO"}],
+                "resources": {"claims": [{"name": "gpu"}]},
+            }
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize(("stage", "trains"), [("prepare", False), ("train", True), ("merge", False)])
+def test_only_the_pods_that_train_are_put_where_devices_are(stage: str, trains: bool) -> None:
+    job = make_training(podTemplate=OVERLAY, resources={"limits": {"cpu": 2}})
+    rendered = training_job(make_training_plan(job), stage)
+    pod = pod_of(rendered)
+    placed = {"nodeSelector", "runtimeClassName", "resourceClaims"}
+    assert placed & pod.keys() == (placed if trains else set())
+    assert ("claims" in pod["containers"][0]["resources"]) is trains
+    assert pod["containers"][0]["resources"]["limits"] == {"cpu": 2}
+    assert pod["tolerations"] == OVERLAY["spec"]["tolerations"]
+    assert {"name": "NCCL_DEBUG", "value": "INFO"} in pod["containers"][0]["env"]
+    assert rendered["spec"]["template"]["metadata"]["labels"]["team"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"hostNetwork": True}, "spec.hostNetwork"),
+        ({"serviceAccountName": "admin"}, "spec.serviceAccountName: must not be set: training pods use no"),
+        ({"terminationGracePeriodSeconds": 1}, "spec.terminationGracePeriodSeconds: must not be set: it is what a ch"),
+        ({"volumes": [{"name": "host", "hostPath": {"path": "/"}}]}, "spec.volumes[host].hostPath"),
+        ({"containers": [{"name": "main", "image": "other"}]}, "spec.containers[main].image"),
+        (
+            {"containers": [{"name": "main", "resources": {"limits": {}}}]},
+            "spec.containers[main].resources: only claims",
+        ),
+        (
+            {"containers": [{"name": "main", "env": [{"name": "RANK", "value": "0"}]}]},
+            "spec.containers[main].env[RANK]",
+        ),
+        (
+            {"containers": [{"name": "main", "env": [{"name": "HOME", "value": "/"}]}]},
+            "spec.containers[main].env[HOME]",
+        ),
+    ],
+)
+@pytest.mark.parametrize("stage", ["prepare", "train"])
+def test_what_users_may_not_decide_of_training_pods_is_refused_by_its_path(
+    spec: dict[str, Any], path: str, stage: str
+) -> None:
+    job = make_training(podTemplate={"spec": spec})
+    with pytest.raises(OverlayError, match=re.escape(f"spec.podTemplate.{path}")):
+        training_job(make_training_plan(job), stage)

@@ -21,7 +21,9 @@ def make_pod(*, message: str, code: int = 0, finished: str = "2026-01-01T00:00:0
     terminated = {"exitCode": code, "reason": "Error" if code else "Completed", "message": message}
     return {
         "metadata": {"name": "p"},
-        "status": {"containerStatuses": [{"state": {"terminated": {**terminated, "finishedAt": finished}}}]},
+        "status": {
+            "containerStatuses": [{"name": "main", "state": {"terminated": {**terminated, "finishedAt": finished}}}]
+        },
     }
 
 

@@ -160,8 +160,11 @@ def test_suspended_job_gives_its_quota_back_and_takes_it_again(
     job = world.wait_job("train", "prepare")
     eventually(lambda: running(world, job), what="Prepare is admitted")
     world.train("second", queueName="team", resources=ONE_CPU, output={"adapter": {"uri": "pvc://adapters/b"}})
-    waiting = world.wait_reason(KIND, "second", "Queued", condition="QuotaReserved")
-    assert "insufficient unused quota for cpu" in waiting["message"]
+    eventually(
+        lambda: "insufficient unused quota for cpu" in str(world.condition(KIND, "second", "QuotaReserved")),
+        what="Kueue's answer",
+    )
+    world.wait_reason(KIND, "second", "Queued", condition="QuotaReserved")
     world.api.merge(KIND, "train", {"spec": {"suspend": True}}, namespace=world.namespace)
     world.wait_reason(KIND, "train", "Suspended", condition="QuotaReserved")
     world.wait_reason(KIND, "train", "Suspended", condition="Suspended")

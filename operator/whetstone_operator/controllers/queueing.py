@@ -22,6 +22,7 @@ from whetstone_operator.runtime.reconcile import Work
 
 LOOK_AGAIN_SECONDS = 30.0
 """Pause before a Workload is looked at again: only the Job, which Kueue starts and stops, is watched."""
+FIRST_LOOK_SECONDS = 2.0
 CHANGED_SECONDS = 1.0
 """Pause before an object is looked at again that has changed under our hands."""
 
@@ -128,7 +129,8 @@ async def require_admission[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], j
     found = standing(job, workload, before=before["reason"] if before else None)
     work.conditions.set(ConditionType.QUOTA_RESERVED, found.reserved, reason=found.reason, message=found.message)
     if suspended:
-        raise Waiting(found.reason, found.message, LOOK_AGAIN_SECONDS)
+        # Kueue needs a moment to make the Workload of a new Job, and to say why it waits.
+        raise Waiting(found.reason, found.message, LOOK_AGAIN_SECONDS if before else FIRST_LOOK_SECONDS)
 
 
 _ONWARD = "it goes on from its last checkpoint once it is admitted again"

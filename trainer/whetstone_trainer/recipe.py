@@ -131,7 +131,7 @@ def read_recipe(config: TrainingConfig) -> Recipe:
         require_quantizable(config)
         content["quantization"] = config.quantization
     if config.world.ranks > 1:
-        # The rows of a step are summed up in another order, and dropout falls otherwise; the strategy changes no bit.
+        # The rows of a step are summed up in another order, and dropout falls otherwise; the strategy changes nothing.
         content["distributed"] = {"ranks": config.world.ranks}
     if preference := preference_of(config):
         content["preference"] = {

@@ -234,6 +234,7 @@ def test_adapter_prefers_what_was_chosen_and_is_published_like_any(undisturbed: 
     assert lineage.task_digests == [f"sha256:{number}" for number in range(8)]
 
 
+@pytest.mark.long
 def test_killed_and_resumed_run_gives_the_same_bytes(undisturbed: Job, job: Job) -> None:
     prefer(job)
     assert job.run("train", WHETSTONE_FAILPOINT="after-checkpoint:4") == -signal.SIGKILL
@@ -285,6 +286,7 @@ def refer(job: Job, **places: str) -> None:
     }
 
 
+@pytest.mark.long
 def test_taught_adapter_can_be_the_reference_of_a_new_one(taught: Job, job: Job) -> None:
     prefer(job)
     refer(job, adapter=str(taught.output))

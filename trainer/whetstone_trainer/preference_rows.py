@@ -16,7 +16,7 @@ from whetstone_api.training_preference import Granularity, PreferenceSpec
 from whetstone_api.training_settings import Method
 
 from whetstone_trainer.formats import FORMS, MARK, FormatError, Message, to_turns, without_marks
-from whetstone_trainer.render import Rendered, Renderer, TemplateError, Tools, is_optimal
+from whetstone_trainer.render import Rendered, Renderer, RewrittenError, TemplateError, Tools, is_optimal
 
 SIDES = ("chosen", "rejected")
 PAIRS = "pairs/1"
@@ -127,6 +127,11 @@ def render_pair(renderer: Renderer, pair: Pair, *, tools: Tools, mask_suboptimal
             found = renderer.render(
                 [*pair.prompt, *messages], tools=tools, since=len(pair.prompt), only=wanted.get(side)
             )
+        except RewrittenError as error:
+            raise TemplateError(
+                f"`{side}`: the chat template writes a turn otherwise once more messages follow, so that a trajectory"
+                " cannot be scored at once; make pairs of single turns (preference.granularity Step)"
+            ) from error
         except TemplateError as error:
             raise TemplateError(f"`{side}`, with the prompt before it: {error}") from error
         if not found.loss_tokens:

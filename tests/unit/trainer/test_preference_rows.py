@@ -198,6 +198,17 @@ def test_side_that_the_template_cannot_render_is_named() -> None:
         render_pair(Renderer(byte_tokenizer()), pair, tools=None)
 
 
+def test_trajectory_that_the_template_rewrites_is_refused_and_its_steps_are_not() -> None:
+    kept = "(message['content'] if loop.last or message['role'] != 'assistant' else 'gone')"
+    renderer = Renderer(byte_tokenizer(SMOLLM2_TEMPLATE.replace("message['content']", kept)))
+    pair = Pair(prompt=ASKED, chosen=TOOLED, rejected=[BAD])
+    with pytest.raises(TemplateError, match=r"`chosen`: .* make pairs of single turns"):
+        render_pair(renderer, pair, tools=None)
+    step = render_pair(renderer, Pair(prompt=[*ASKED, *TOOLED[:2]], chosen=[GOOD], rejected=[BAD]), tools=None)
+    assert learned(renderer, step.input_ids, step.labels) == ["good<|im_end|>"]
+    assert "gone" in renderer.decode(step.input_ids)
+
+
 def test_tools_of_the_row_reach_the_template() -> None:
     template = "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}" + SMOLLM2_TEMPLATE
     renderer = Renderer(byte_tokenizer(template))

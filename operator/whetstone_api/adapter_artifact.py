@@ -120,6 +120,8 @@ class Lineage(WireModel):
     """How the training used its device (`ChosenPlan`)."""
     published_at: str
     """RFC 3339."""
+    step: int | None = None
+    """The optimizer step whose weights these are: the last one, or with early stopping the best one."""
     merged_adapter: str | None = None
     """In the folder of a merged model: content digest of the adapter that is merged in. What else is said here is
     said of that adapter."""

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from whetstone_api.jobs import TrainingConfig
 
+from whetstone_trainer.evaluation import evaluation_arguments
 from whetstone_trainer.plan import Plan
 from whetstone_trainer.recipe import Settings
 
@@ -45,4 +46,5 @@ def common_arguments(config: TrainingConfig, settings: Settings, plan: Plan, *, 
         "dataloader_pin_memory": on_gpu,
         "disable_tqdm": True,
         "report_to": "none",
+        **evaluation_arguments(config, micro_batch_size=plan.micro_batch_size),
     }

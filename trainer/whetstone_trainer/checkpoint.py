@@ -10,7 +10,7 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,15 +52,40 @@ class Checkpoints:
         recipe_digest: Recipe that every checkpoint belongs to.
         keep: Number of checkpoints kept.
         ranks: The processes that train together: rank 0 looks for checkpoints and seals them for all.
+        best_of: Returns the best step up to a checkpoint, which is kept for as long as that checkpoint.
     """
 
-    def __init__(self, workspace: Path, *, recipe_digest: str, keep: int, ranks: Ranks) -> None:
+    def __init__(
+        self,
+        workspace: Path,
+        *,
+        recipe_digest: str,
+        keep: int,
+        ranks: Ranks,
+        best_of: Callable[[Path], int | None] = lambda _: None,
+    ) -> None:
         self.workspace = workspace
         self.folder = workspace / CHECKPOINTS_FOLDER
         self.incoming = self.folder / INCOMING
         self._recipe_digest = recipe_digest
         self._keep = keep
         self._ranks = ranks
+        self._best_of = best_of
+
+    def at(self, step: int) -> Path:
+        """Return the whole checkpoint of a step.
+
+        Raises:
+            UserError: `CHECKPOINT_MISMATCH` when it is missing or damaged.
+        """
+        place = self.folder / f"{PREFIX}{step}"
+        if verified_recipe(place) != self._recipe_digest:
+            raise UserError(
+                Reason.CHECKPOINT_MISMATCH,
+                f"{place} holds the best step and is missing or damaged; restore it, or remove {self.folder} to begin"
+                " anew",
+            )
+        return place
 
     def newest(self) -> Path | None:
         """Return the newest whole checkpoint, after removing what a killed process left half done.
@@ -105,8 +130,11 @@ class Checkpoints:
         (written / CLOCK_FILE).write_text(clock.to_json())
         failpoint("mid-checkpoint", self.workspace)
         seal(written, self.folder / written.name, recipe_digest=self._recipe_digest)
-        for place in self._places()[: -self._keep]:
-            shutil.rmtree(place)
+        places = self._places()
+        best = {self._best_of(place) for place in places[-self._keep :]}
+        for place in places[: -self._keep]:
+            if step_of(place) not in best:
+                shutil.rmtree(place)
         failpoint(f"after-checkpoint:{step}", self.workspace)
 
     @contextmanager

@@ -91,6 +91,7 @@ def publish_adapter(
     probe: Probe,
     metrics: dict[str, str],
     plan: ChosenPlan,
+    step: int,
 ) -> PublishedAdapter:
     """Complete the folder and move it to the output place.
 
@@ -102,6 +103,7 @@ def publish_adapter(
         probe: The recorded effect.
         metrics: Final figures as decimals.
         plan: How the device was used.
+        step: Optimizer step whose weights these are.
 
     Raises:
         ArtifactError: `OUTPUT_OCCUPIED`.
@@ -117,6 +119,7 @@ def publish_adapter(
         namespace=config.object.namespace,
         metrics=metrics,
         plan=plan.to_wire(),
+        step=step,
         versions=_versions(),
         published_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     )

@@ -163,11 +163,17 @@ def use_content(dataset: DatasetFile) -> dict[str, Any]:
     return content
 
 
-def held_out_content(evaluation: EvaluationSpec) -> dict[str, str]:
+def held_out_content(evaluation: EvaluationSpec) -> dict[str, Any]:
     """Return what the recipe says of the rows that are held out."""
+    content: dict[str, Any] = {"dataset": evaluation.dataset or ""}
     if evaluation.share is not None:
-        return {"share": _plain(Decimal(evaluation.share))}
-    return {"dataset": evaluation.dataset or ""}
+        content = {"share": _plain(Decimal(evaluation.share))}
+    # An evaluation draws from the random state that dropout draws from, so its steps are part of the recipe.
+    if evaluation.every_steps is not None:
+        content["everySteps"] = evaluation.every_steps
+    if evaluation.early_stopping is not None:
+        content["earlyStopping"] = evaluation.early_stopping.to_wire()
+    return content
 
 
 def base_fingerprint(config: TrainingConfig) -> str:

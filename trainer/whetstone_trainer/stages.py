@@ -113,7 +113,14 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
             progress.phase("Publish")
             failpoint("before-publish", Path(config.workspace_path))
             adapter = publish_adapter(
-                folder, config, recipe, prepared=prepared, probe=probe, metrics=trained.metrics, plan=trained.plan
+                folder,
+                config,
+                recipe,
+                prepared=prepared,
+                probe=probe,
+                metrics=trained.metrics,
+                plan=trained.plan,
+                step=trained.step,
             )
             progress.published(adapter)
         ranks.wait()

@@ -1,7 +1,7 @@
 """Train: a LoRA adapter by one of TRL's trainers on prepared rows, resumed exactly from the newest checkpoint."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 from datasets import Dataset
 from peft import PeftModel
 from peft.utils import load_peft_weights, set_peft_model_state_dict
-from transformers import set_seed
+from transformers import TrainerState, set_seed
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.training_backend import Backend
 from whetstone_api.training_plan import ChosenPlan
@@ -24,6 +24,7 @@ from whetstone_trainer.device import compile_layers, kernel_of
 from whetstone_trainer.distributed import Ranks
 from whetstone_trainer.dpo import drop_reference, reward_metrics
 from whetstone_trainer.errors import StoppedError
+from whetstone_trainer.evaluation import best_step, evaluated, evaluation_callbacks, evaluation_rows, is_exhausted
 from whetstone_trainer.init_adapter import load_init_adapter
 from whetstone_trainer.methods import trainer_of
 from whetstone_trainer.plan import Plan
@@ -48,12 +49,14 @@ class Trained:
         rows: The prepared rows (columns `input_ids`, `labels`).
         metrics: Final figures as decimals.
         plan: How the device was used.
+        step: Optimizer step whose weights these are.
     """
 
     model: Any
     rows: Any
     metrics: dict[str, str]
     plan: ChosenPlan
+    step: int
 
 
 def train_adapter(
@@ -84,7 +87,14 @@ def train_adapter(
     torch.set_num_threads(max(1, available_cpus() // ranks.place.local_size))
     settings = recipe.settings
     workspace = Path(config.workspace_path)
-    checkpoints = Checkpoints(workspace, recipe_digest=recipe.digest, keep=config.checkpoint.keep, ranks=ranks)
+    stopping = config.evaluation.early_stopping if config.evaluation else None
+    checkpoints = Checkpoints(
+        workspace,
+        recipe_digest=recipe.digest,
+        keep=config.checkpoint.keep,
+        ranks=ranks,
+        best_of=lambda place: best_step(history_of(place), stopping),
+    )
     resume = checkpoints.newest()
     seconds_before = seconds_of(resume) if resume else 0.0
     rows = Dataset.from_file(str(workspace / PREPARED_FOLDER / ROWS_FILE))
@@ -103,52 +113,63 @@ def train_adapter(
         model=model,
         arguments=common_arguments(config, settings, plan, output=checkpoints.incoming),
         train_dataset=rows,
+        eval_dataset=evaluation_rows(config),
         processing_class=load_tokenizer(config),
         peft_config=shape,
-        callbacks=[on_progress, on_save, StopCallback(stop, ranks)],
+        callbacks=[on_progress, *evaluation_callbacks(config), on_save, StopCallback(stop, ranks)],
     )
     if ranks.shares_base(config.world):
         sum_gradients(trainer, ranks.place)
     total = settings.max_steps or math.ceil(len(rows) / settings.batch_size) * (settings.epochs or 1)
-    if resume is not None and step_of(resume) >= total:
+    ended = resume is not None and (step_of(resume) >= total or is_exhausted(history_of(resume), stopping))
+    if resume is not None and ended:
         # Transformers trains on past the end when it resumes there; only the weights are needed.
-        set_peft_model_state_dict(trainer.model, load_peft_weights(str(resume), device="cpu"))
-        drop_reference(trainer.model)
-        metrics = _metrics_of(resume, total * tokens_per_step)
-        return Trained(model=trainer.model, rows=rows, metrics=metrics, plan=chosen)
-    if plan.compiled:
-        compile_layers(trainer.model, workspace)
-    with stop.deferred(), checkpoints.naming_a_full_disk():
-        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
-    if trainer.state.global_step < total:
-        step = trainer.state.global_step
-        raise StoppedError(f"stopped by SIGTERM after step {step} of {total}; a checkpoint is saved")
-    metrics = final_metrics(
-        trainer.state.log_history, train_seconds=on_save.train_seconds, tokens=total * tokens_per_step
-    )
+        last, history, seconds = step_of(resume), history_of(resume), seconds_of(resume)
+        take_weights(trainer.model, resume)
+    else:
+        if plan.compiled:
+            compile_layers(trainer.model, workspace)
+        with stop.deferred(), checkpoints.naming_a_full_disk():
+            trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+        last, history, seconds = trainer.state.global_step, trainer.state.log_history, on_save.train_seconds
+        if last < total and not is_exhausted(history, stopping):
+            raise StoppedError(f"stopped by SIGTERM after step {last} of {total}; a checkpoint is saved")
+    best = best_step(history, stopping) or last
+    if best != last:
+        take_weights(trainer.model, checkpoints.at(best))
     drop_reference(trainer.model)
-    return Trained(model=trainer.model, rows=rows, metrics=metrics, plan=chosen)
+    metrics = final_metrics(history, step=best, train_seconds=seconds, tokens=last * tokens_per_step)
+    return Trained(model=trainer.model, rows=rows, metrics=metrics, plan=chosen, step=best)
 
 
-def final_metrics(history: list[Mapping[str, Any]], *, train_seconds: float, tokens: float) -> dict[str, str]:
-    """Return the final figures as decimals: trainLoss, trainSeconds, tokensPerSecond, and those of the method.
+def take_weights(model: Any, checkpoint: Path) -> None:
+    """Give a model the adapter of a checkpoint."""
+    set_peft_model_state_dict(model, load_peft_weights(str(checkpoint), device="cpu"))
+
+
+def final_metrics(
+    history: Sequence[Mapping[str, Any]], *, step: int, train_seconds: float, tokens: float
+) -> dict[str, str]:
+    """Return the final figures as decimals: trainLoss, trainSeconds, tokensPerSecond, and what was evaluated.
 
     Args:
         history: Log of all steps.
+        step: The step that is published.
         train_seconds: Seconds in the training loop.
         tokens: Tokens trained on.
     """
-    losses = [float(entry["loss"]) for entry in history if "loss" in entry][-FINAL_STEPS:]
+    until = [entry for entry in history if entry["step"] <= step]
+    losses = [float(entry["loss"]) for entry in until if "loss" in entry][-FINAL_STEPS:]
     return {
         "trainLoss": f"{sum(losses) / len(losses):.4f}",
         "trainSeconds": f"{train_seconds:.1f}",
         "tokensPerSecond": f"{tokens / max(train_seconds, 0.001):.1f}",
-        **reward_metrics(history, steps=FINAL_STEPS),
+        **reward_metrics(until, steps=FINAL_STEPS),
+        **{name: f"{value:.4f}" for name, value in evaluated(until, step).items()},
     }
 
 
-def _metrics_of(checkpoint: Path, tokens: float) -> dict[str, str]:
-    from transformers import TrainerState
-
-    state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-    return final_metrics(state.log_history, train_seconds=seconds_of(checkpoint), tokens=tokens)
+def history_of(checkpoint: Path) -> list[dict[str, Any]]:
+    """Return the log of all steps up to a checkpoint."""
+    found: list[dict[str, Any]] = TrainerState.load_from_json(str(checkpoint / "trainer_state.json")).log_history
+    return found

@@ -199,7 +199,11 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
             *([{"name": "held-out", "source": {"uri": "pvc://data/test.jsonl"}}] if referring else []),
         ],
         "preparation": {"tooLong": "Drop", "maximumTooLong": "0.1", "minimumRows": 1},
-        "evaluation": {"dataset": "held-out"} if referring else {"share": "0.1"},
+        "evaluation": {
+            **({"dataset": "held-out"} if referring else {"share": "0.1"}),
+            "everySteps": 10,
+            "earlyStopping": {"metric": "evalLoss", "patience": 3},
+        },
         "loss": {"target": "Assistant" if pairs else "LastTurn", "maskSuboptimal": True},
         "lora": {"rank": 16, "alpha": 32, "dropout": "0", "targetModules": ["q_proj"], "rsLora": True},
         "hyperparameters": {

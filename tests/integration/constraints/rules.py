@@ -504,6 +504,12 @@ RULES: tuple[RuleRow, ...] = (
         ),
     ),
     RuleRow(
+        node="LoRATrainingJob.spec.evaluation",
+        message="evaluation.earlyStopping needs evaluation.everySteps",
+        accept=({"spec.evaluation.earlyStopping": MISSING, "spec.evaluation.everySteps": MISSING},),
+        reject=({"spec.evaluation.everySteps": MISSING},),
+    ),
+    RuleRow(
         node="LoRATrainingJob.spec.output",
         message="a push of what Merged needs output.merged",
         accept=({"spec.output.push.0.what": "Adapter", "spec.output.merged": MISSING},),

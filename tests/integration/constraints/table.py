@@ -59,6 +59,8 @@ RANGES: Mapping[str, tuple[int, int]] = {
     f"{LT}.spec.distributed.processesPerNode": (1, 16),
     f"{LT}.spec.datasets[].filter.maximumTurns": (1, 100000),
     f"{LT}.spec.preparation.minimumRows": (1, 1000000000),
+    f"{LT}.spec.evaluation.earlyStopping.patience": (1, 1000),
+    f"{LT}.spec.evaluation.everySteps": (1, 1000000),
     f"{LT}.spec.hyperparameters.batchSize": (1, 65536),
     f"{LT}.spec.hyperparameters.epochs": (1, 1000),
     f"{LT}.spec.hyperparameters.maxLength": (16, 4194304),
@@ -407,6 +409,7 @@ DEVICE_MEMORY = Format(
     reject=("0Gi", "80", "80GB", "80 Gi", "-8Gi", "8Ti", ".5Gi"),
 )
 PARSER = Format(1, 64, accept=("h", "qwen3_coder", "a-b", "a" * 64), reject=("A", "_a", "-a", "a b", "a.b", "a/b"))
+METRIC = Format(1, 64, accept=("evalLoss", "l", "a" * 64), reject=("EvalLoss", "eval_loss", "0a", "a b", "a/b"))
 VARIABLE = Format(1, 128, accept=("N", "OMP_NUM_THREADS", "_n0", "A" * 128), reject=("0A", "A-B", "A.B", "A B", "A=B"))
 COMMUNICATION = Format(
     1,
@@ -456,6 +459,7 @@ FORMATS: Mapping[str, Format] = {
     f"{LT}.spec.datasets[].weight": WEIGHT,
     f"{LT}.spec.preparation.maximumTooLong": SHARE,
     f"{LT}.spec.evaluation.dataset": VOLUME_NAME,
+    f"{LT}.spec.evaluation.earlyStopping.metric": METRIC,
     f"{LT}.spec.evaluation.share": OPEN_SHARE,
     f"{LT}.spec.initAdapter.source.uri": URI,
     f"{LT}.spec.initAdapter.trainingJobRef.name": OBJECT_NAME,

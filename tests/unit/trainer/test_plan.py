@@ -210,8 +210,22 @@ def plain(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> list[
     ],
     ids=lambda fixed: "-".join(fixed),
 )
-def test_no_plan_changes_what_is_learned(job: Job, plain: list[float], fixed: dict[str, Any]) -> None:
+def test_no_plan_changes_what_is_learned(
+    job: Job, plain: list[float], fixed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trl import SFTTrainer
+
+    step, seen = SFTTrainer.training_step, set()
+
+    def watched(trainer: Any, model: Any, inputs: Any, *more: Any) -> Any:
+        seen.add((len(inputs["input_ids"]), "attention_mask" in inputs, model.is_gradient_checkpointing))
+        return step(trainer, model, inputs, *more)
+
+    monkeypatch.setattr(SFTTrainer, "training_step", watched)
     result, losses = trained(job, **fixed)
+    packed = fixed.get("packing") == "PaddingFree"
+    again = fixed.get("gradientCheckpointing") == "Enabled"
+    assert seen == {(1 if packed else fixed.get("microBatchSize", 4), not packed, again)}
     assert losses == pytest.approx(plain, abs=2e-4)
     assert result.plan.micro_batch_size == fixed.get("microBatchSize", 4)
     assert result.plan.packing == fixed.get("packing", "Padded")

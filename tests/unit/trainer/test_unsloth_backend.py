@@ -1,4 +1,4 @@
-"""What Unsloth is told; where it is not, the job says so. That it trains was seen on a GPU (docs/performance.md)."""
+"""What Unsloth is told; where it is not, the job says so. That it trains was seen on a GPU (docs/loratrainingjob.md)."""
 
 from collections.abc import Callable
 from typing import Any

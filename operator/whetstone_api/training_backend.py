@@ -29,5 +29,12 @@ BACKEND_RULES = (
         ),
         message="backend Unsloth trains in one process; leave out distributed or use backend TRL",
     ),
+    Rule(
+        rule=(
+            "self.backend != 'Unsloth' ||"
+            " (self.plan.packing == 'Auto' && self.plan.attention == 'Auto' && self.plan.compile == 'Auto')"
+        ),
+        message="backend Unsloth chooses packing, attention and compile itself; leave them out of plan",
+    ),
 )
 """What Unsloth does not do for us."""

@@ -117,7 +117,7 @@ def with_companions(obj: Object, path: str, value: Any) -> Object:
     if path == "spec.method" and value == "DPO":
         obj["spec"]["loss"]["target"] = "Assistant"
     if path == "spec.backend" and value == "Unsloth":
-        for name in ("initAdapter", "distributed"):
+        for name in ("initAdapter", "distributed", "plan"):
             del obj["spec"][name]
     if path == "spec.adapters[].name" and value == "q":
         obj["spec"]["aliases"] = []

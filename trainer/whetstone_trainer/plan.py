@@ -10,6 +10,7 @@ from pathlib import Path
 
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.model_facts import ModelFacts
+from whetstone_api.training_backend import Backend
 from whetstone_api.training_data import DatasetReport
 from whetstone_api.training_distributed import Strategy
 from whetstone_api.training_plan import Attention, ChosenPlan, MemoryEstimate, MemoryPart, Packing, Switch
@@ -346,6 +347,8 @@ def _packing(config: TrainingConfig, attention: str) -> tuple[bool, str]:
 
 
 def _compiled(config: TrainingConfig, device: Device, facts: ModelFacts | None, tokens: int) -> tuple[bool, str]:
+    if config.backend is Backend.UNSLOTH:
+        return False, "Unsloth compiles by itself"
     asked = config.plan.compile
     if asked is Switch.ENABLED and not (device.is_gpu and device.compiler):
         raise UserError(

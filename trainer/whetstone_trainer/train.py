@@ -99,7 +99,10 @@ def train_adapter(
     seconds_before = seconds_of(resume) if resume else 0.0
     rows = Dataset.from_file(str(workspace / PREPARED_FOLDER / ROWS_FILE))
     set_seed(settings.seed)
-    model = load_unsloth(config, settings) if config.backend is Backend.UNSLOTH else load_model(config, plan)
+    if config.backend is Backend.UNSLOTH:
+        model = load_unsloth(config, settings, checkpointing=plan.checkpointing)
+    else:
+        model = load_model(config, plan)
     chosen = plan.chosen(kernel_of(model))
     shape = None if config.init_adapter_path or isinstance(model, PeftModel) else lora_config(config, settings, model)
     if config.init_adapter_path:

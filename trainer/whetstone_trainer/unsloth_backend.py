@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whetstone_api.jobs import TrainingConfig
+from whetstone_api.training_plan import BaseQuantization
 from whetstone_api.vocabulary import Reason
 
 from whetstone_trainer.errors import UserError
@@ -36,21 +37,22 @@ class UnslothCalls:
     adapter: dict[str, Any]
 
 
-def unsloth_calls(config: TrainingConfig, settings: Settings) -> UnslothCalls:
+def unsloth_calls(config: TrainingConfig, settings: Settings, *, checkpointing: bool) -> UnslothCalls:
     """Return how Unsloth is told what a job asks for.
 
     Args:
         config: The job's configuration.
         settings: Hyperparameters as they take effect.
+        checkpointing: Whether activations are computed again, by Unsloth's own way.
     """
-    lora = config.lora
+    lora, bits = config.lora, config.quantization
     return UnslothCalls(
         model={
             "model_name": config.base_model_path,
             "max_seq_length": settings.max_length,
-            "load_in_4bit": False,
-            "load_in_8bit": False,
-            "load_in_16bit": True,
+            "load_in_4bit": bits is BaseQuantization.NF4,
+            "load_in_8bit": bits is BaseQuantization.INT8,
+            "load_in_16bit": bits is BaseQuantization.NONE,
             "full_finetuning": False,
             "fix_tokenizer": False,
             "trust_remote_code": False,
@@ -65,7 +67,7 @@ def unsloth_calls(config: TrainingConfig, settings: Settings) -> UnslothCalls:
             "target_modules": sorted(lora.target_modules) if lora.target_modules else list(LINEAR_LAYERS),
             "bias": "none",
             "use_rslora": lora.rs_lora,
-            "use_gradient_checkpointing": "unsloth",
+            "use_gradient_checkpointing": "unsloth" if checkpointing else False,
             "random_state": settings.seed,
         },
     )
@@ -95,12 +97,18 @@ def import_unsloth() -> Any:
         ) from error
 
 
-def load_unsloth(config: TrainingConfig, settings: Settings) -> Any:
-    """Load the base model in bfloat16 with a new adapter on it.
+def load_unsloth(config: TrainingConfig, settings: Settings, *, checkpointing: bool) -> Any:
+    """Load the base model in bfloat16, or in fewer bits, with a new adapter on it.
+
+    Args:
+        config: As `unsloth_calls`.
+        settings: As `unsloth_calls`.
+        checkpointing: As `unsloth_calls`.
 
     Raises:
         UserError: As `import_unsloth`.
     """
-    fast, calls = import_unsloth().FastLanguageModel, unsloth_calls(config, settings)
+    calls = unsloth_calls(config, settings, checkpointing=checkpointing)
+    fast = import_unsloth().FastLanguageModel
     model, _ = fast.from_pretrained(**calls.model)
     return fast.get_peft_model(model, **calls.adapter)

@@ -124,7 +124,10 @@ def _gates(node: str, first: str, *, variant: int = 0) -> list[RuleRow]:
     ]
 
 
-UNSLOTH = {"spec.backend": "Unsloth", "spec.initAdapter": MISSING, "spec.distributed": MISSING}
+UNSLOTH = {
+    "spec.backend": "Unsloth",
+    **dict.fromkeys(("spec.initAdapter", "spec.distributed", "spec.plan"), MISSING),
+}
 SOURCE = {"uri": "pvc://c/p"}
 RULES: tuple[RuleRow, ...] = (
     *_names("ModelServer"),
@@ -493,6 +496,16 @@ RULES: tuple[RuleRow, ...] = (
         message="backend Unsloth makes new adapters only",
         accept=(UNSLOTH,),
         reject=({**UNSLOTH, "spec.initAdapter": {"source": SOURCE}},),
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec",
+        message="backend Unsloth chooses packing, attention and compile itself",
+        accept=({**UNSLOTH, "spec.plan": {"microBatchSize": 2}},),
+        reject=(
+            {**UNSLOTH, "spec.plan": {"packing": "Padded"}},
+            {**UNSLOTH, "spec.plan": {"attention": "SDPA"}},
+            {**UNSLOTH, "spec.plan": {"compile": "Disabled"}},
+        ),
     ),
     RuleRow(
         node="LoRATrainingJob.spec",

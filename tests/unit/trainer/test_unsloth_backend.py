@@ -1,8 +1,9 @@
-"""What Unsloth is told; where it is not, the job says so. That it trains was seen on a GPU (docs/loratrainingjob.md)."""
+"""What Unsloth is told, and what a job says where it is not; docs/loratrainingjob.md says on which GPU it trained."""
 
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from support.trainer_job import Job
 from whetstone_api.jobs import EXIT_USER_ERROR, TrainingConfig
 from whetstone_trainer.recipe import effective_settings, read_recipe
@@ -20,7 +21,7 @@ def asking(job: Job, **fields: Any) -> TrainingConfig:
 def test_every_setting_of_the_adapter_reaches_unsloth(make_job: MakeJob) -> None:
     lora = {"rank": 8, "alpha": 24, "dropout": "0.05", "targetModules": ["v_proj", "q_proj"], "rsLora": True}
     config = asking(make_job("a"), lora=lora, hyperparameters={"maxLength": 64, "seed": 5})
-    calls = unsloth_calls(config, effective_settings(config, 256))
+    calls = unsloth_calls(config, effective_settings(config, 256), checkpointing=True)
     assert calls.model["model_name"] == config.base_model_path
     assert (calls.model["max_seq_length"], calls.model["load_in_4bit"], calls.model["random_state"]) == (64, False, 5)
     asked = {name: calls.adapter[name] for name in ("r", "lora_alpha", "lora_dropout", "target_modules", "use_rslora")}
@@ -32,11 +33,27 @@ def test_every_setting_of_the_adapter_reaches_unsloth(make_job: MakeJob) -> None
         "use_rslora": True,
     }
     assert calls.adapter["random_state"] == 5
+    assert calls.adapter["use_gradient_checkpointing"] == "unsloth"
+
+
+@pytest.mark.parametrize(
+    ("quantization", "bits"),
+    [("None", (False, False, True)), ("NF4", (True, False, False)), ("Int8", (False, True, False))],
+)
+def test_base_is_held_in_as_many_bits_as_asked(
+    make_job: MakeJob, quantization: str, bits: tuple[bool, bool, bool]
+) -> None:
+    config = asking(make_job("a"), quantization=quantization)
+    calls = unsloth_calls(config, effective_settings(config, 256), checkpointing=False)
+    assert tuple(calls.model[f"load_in_{size}bit"] for size in (4, 8, 16)) == bits
+    assert calls.adapter["use_gradient_checkpointing"] is False
 
 
 def test_without_target_modules_all_linear_layers_are_adapted(make_job: MakeJob) -> None:
     config = asking(make_job("a"), lora={"rank": 4, "alpha": 8})
-    assert unsloth_calls(config, effective_settings(config, 256)).adapter["target_modules"] == list(LINEAR_LAYERS)
+    assert unsloth_calls(config, effective_settings(config, 256), checkpointing=False).adapter[
+        "target_modules"
+    ] == list(LINEAR_LAYERS)
 
 
 def test_backend_is_part_of_the_recipe(make_job: MakeJob) -> None:

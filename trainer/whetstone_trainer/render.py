@@ -6,6 +6,8 @@ tokens; the tokens between are what a server would generate. Of these the loss c
 special token (the end of the turn): what follows it, such as ChatML's line break, is never generated.
 """
 
+import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,6 +82,8 @@ class Renderer:
         self._tokenizer = tokenizer
         added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
         self._special = added | set(tokenizer.all_special_ids)
+        names = sorted((tokenizer.convert_ids_to_tokens(number) for number in self._special), key=len, reverse=True)
+        self._special_text = re.compile("|".join(map(re.escape, names)) or r"(?!)")
 
     def render(
         self,
@@ -106,8 +110,9 @@ class Renderer:
         messages = without_marks(messages)
         whole = self._text(messages, tools, generation_prompt=False)
         ids = self._tokens(whole)
+        text = _Tokenized(whole, ids, marks=self._marks(whole, ids))
         turns = _learned(messages, target, since=since, only=None) if target is LossTarget.ALL else learned
-        said = {index: self._turn(messages, index, tools=tools, whole=whole, ids=ids) for index in turns}
+        said = {index: self._turn(messages, index, tools=tools, whole=text) for index in turns}
         spans = [said[index] for index in learned]
         asked = spans[0][0] if spans else len(ids)
         if target is LossTarget.ALL:
@@ -141,34 +146,52 @@ class Renderer:
         """Return the text of token ids, special tokens included."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
-    def _turn(
-        self, messages: Sequence[Message], index: int, *, tools: Tools, whole: str, ids: list[int]
-    ) -> tuple[int, int]:
+    def _turn(self, messages: Sequence[Message], index: int, *, tools: Tools, whole: "_Tokenized") -> tuple[int, int]:
         before = self._text(messages[:index], tools, generation_prompt=True)
         until = self._text(messages[: index + 1], tools, generation_prompt=False)
         _require_calls(messages[index], until.removeprefix(before), index=index)
-        return self._span(ids, whole=whole, before=before, until=until, index=index)
+        return self._span(whole, before=before, until=until, index=index)
 
-    def _span(self, ids: list[int], *, whole: str, before: str, until: str, index: int) -> tuple[int, int]:
+    def _span(self, whole: "_Tokenized", *, before: str, until: str, index: int) -> tuple[int, int]:
         if not until.startswith(before):
             raise TemplateError(
                 f"the chat template puts other text before messages[{index}] than a server does when it asks for it,"
                 " so the turn cannot be masked; use a template whose generation prompt is a prefix of the turn"
             )
-        if not whole.startswith(until):
+        if not whole.text.startswith(until):
             raise RewrittenError(
                 f"the chat template changes messages[{index}] once more messages follow (as templates do that drop"
                 " earlier reasoning); split the row so that only its last message is the assistant's"
             )
-        head, through = self._tokens(before), self._tokens(until)
-        start, end = len(head), len(through)
-        if ids[:start] != head or ids[:end] != through:
+        start, end = self._tokens_of_start(whole, before), self._tokens_of_start(whole, until)
+        if start is None or end is None:
             raise TemplateError(
                 f"messages[{index}] begins or ends with characters that merge into one token with the template's;"
                 " remove blank space at the start and end of its content"
             )
-        stops = [position for position in range(start, end) if ids[position] in self._special]
+        stops = [position for position in range(start, end) if whole.ids[position] in self._special]
         return start, (stops[-1] + 1 if stops else end)
+
+    def _marks(self, text: str, ids: list[int]) -> list[tuple[int, int]]:
+        """Return how many characters and how many tokens end with each special token; none where that is not plain."""
+        ends = [found.end() for found in self._special_text.finditer(text)]
+        tokens = [position + 1 for position, number in enumerate(ids) if number in self._special]
+        return list(zip(ends, tokens, strict=True)) if len(ends) == len(tokens) else []
+
+    def _tokens_of_start(self, whole: "_Tokenized", start: str) -> int | None:
+        """Return how many tokens a text has that the whole begins with; None where it ends inside a token of the whole.
+
+        Tokenizers cut the text at special tokens first, so only what follows the last of them is tokenized again: the
+        time that a conversation takes would grow with the square of its turns otherwise.
+        """
+        characters, tokens = whole.last_mark(len(start))
+        tail = self._tokens(start[characters:])
+        end = tokens + len(tail)
+        if whole.ids[tokens:end] == tail:
+            return end
+        # Some tokenizers treat what follows a special token in their own way.
+        head = self._tokens(start)
+        return len(head) if whole.ids[: len(head)] == head else None
 
     def _text(self, messages: Sequence[Message], tools: Tools, *, generation_prompt: bool) -> str:
         try:
@@ -182,6 +205,26 @@ class Renderer:
 
     def _tokens(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+class _Tokenized:
+    """A rendered conversation with its tokens.
+
+    Args:
+        text: What the template made of it.
+        ids: Its tokens.
+        marks: How many characters and tokens end with each special token, in order.
+    """
+
+    def __init__(self, text: str, ids: list[int], *, marks: list[tuple[int, int]]) -> None:
+        self.text = text
+        self.ids = ids
+        self._marks = marks
+
+    def last_mark(self, characters: int) -> tuple[int, int]:
+        """Return the last mark within so many characters; the start of the text where there is none."""
+        index = bisect_right(self._marks, characters, key=lambda mark: mark[0])
+        return self._marks[index - 1] if index else (0, 0)
 
 
 def _learned(

@@ -152,3 +152,33 @@ def test_refusal_of_the_template_is_passed_on() -> None:
     template = "{{ raise_exception('only one user turn') }}"
     with pytest.raises(TemplateError, match="only one user turn"):
         Renderer(byte_tokenizer(template)).render(messages(("user", "q"), ("assistant", "a")))
+
+
+class Counting:
+    """A tokenizer that notes how much it was given.
+
+    Args:
+        tokenizer: The real one.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.characters = 0
+        self._tokenizer = tokenizer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def __call__(self, text: str, **options: Any) -> Any:
+        self.characters += len(text)
+        return self._tokenizer(text, **options)
+
+
+def test_long_conversation_is_tokenized_a_constant_number_of_times() -> None:
+    turns = [(role, f"{role} says {number} " * 5) for number in range(40) for role in ("user", "assistant")]
+    tokenizer = Counting(byte_tokenizer())
+    rendered = Renderer(tokenizer).render(messages(*turns))
+    assert len(rendered.spans) == 40
+    assert [byte_tokenizer().decode(rendered.input_ids[a:b]) for a, b in rendered.spans] == [
+        f"{text}<|im_end|>" for role, text in turns if role == "assistant"
+    ]
+    assert tokenizer.characters < 3 * len(byte_tokenizer().decode(rendered.input_ids))

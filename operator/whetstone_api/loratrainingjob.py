@@ -172,6 +172,7 @@ class LoRATrainingJob(Resource):
         condition_column(condition="Ready"),
         condition_column(condition="Ready", field="reason", name="Reason"),
         PrinterColumn(name="Phase", json_path=".status.progress.phase"),
+        PrinterColumn(name="Percent", type="integer", json_path=".status.progress.percent"),
         PrinterColumn(name="Step", type="integer", json_path=".status.progress.step"),
         PrinterColumn(name="Steps", type="integer", json_path=".status.progress.maxSteps"),
         PrinterColumn(name="Adapter", json_path=".status.adapter.uri", priority=1),

@@ -27,6 +27,12 @@ class ProgressReport(WireModel):
     """Steps or trials in all."""
     loss: float | None = None
     eta_seconds: int | None = None
+    percent: int | None = None
+    """Of the training, where a program says no steps."""
+    learning_rate: float | None = None
+    tokens_per_second: float | None = None
+    peak_memory_bytes: int | None = None
+    """Most memory used so far: of the device where there is one, else of the process."""
     adapter: dict[str, Any] | None = None
     """`PublishedAdapter`, once it lies at its place: servers load it before the pod has ended. A hint; the digest is
     checked on load, and the termination message has the last word."""

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from whetstone_api.schema import ApiModel, Rule, SignedDecimalString
+from whetstone_api.schema import ApiModel, DecimalString, Rule, SignedDecimalString
 from whetstone_api.source import Source
 from whetstone_api.training_push import MAX_PUSHES, PushSpec
 
@@ -48,6 +48,8 @@ class TrainingProgress(ApiModel):
 
     phase: Annotated[str, Field(max_length=32)]
     """Validate, Prepare, Train, Verify, Merge or Publish."""
+    percent: int | None = None
+    """Share of the optimizer steps that are done, 0 to 100."""
     step: int | None = None
     """Optimizer steps done."""
     max_steps: int | None = None
@@ -56,6 +58,12 @@ class TrainingProgress(ApiModel):
     """Latest training loss."""
     eta_seconds: int | None = None
     """Seconds that the training will still take."""
+    learning_rate: DecimalString | None = None
+    """Learning rate of the latest step."""
+    tokens_per_second: DecimalString | None = None
+    """Tokens trained on a second."""
+    peak_memory_bytes: int | None = None
+    """Most memory used so far: of the device where there is one, else of the process."""
     updated_at: Annotated[str, Field(max_length=64)] | None = None
     """When this was reported, RFC 3339."""
 

@@ -4,6 +4,7 @@ GET  /healthz   200 while reconciles make progress
 GET  /readyz    200 once the watches run
 GET  /metrics   Prometheus
 POST /v1/reports/{plural}/{namespace}/{name}   bearer token of a pod of that object; body `ProgressReport`
+POST /v1/trainer-status/{plural}/{namespace}/{name}   the same with the body of Kubeflow's trainer-status protocol
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import ValidationError
 from whetstone_api.reports import ProgressReport
+from whetstone_api.trainer_status import TrainerStatusMessage
 
 from whetstone_operator.handlers import owner_of
 from whetstone_operator.kinds import OUR_KINDS, POD, Key
@@ -102,6 +104,7 @@ class OperatorHttp:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_post("/v1/reports/{plural}/{namespace}/{name}", self._report)
+        app.router.add_post("/v1/trainer-status/{plural}/{namespace}/{name}", self._trainer_status)
         return app
 
     async def _healthz(self, _: web.Request) -> web.Response:
@@ -114,11 +117,19 @@ class OperatorHttp:
         return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _report(self, request: web.Request) -> web.Response:
-        response = await self._answer(request)
+        response = await self._answer(request, ProgressReport.model_validate_json, HTTPStatus.ACCEPTED)
         REPORTS.labels(code=str(response.status)).inc()
         return response
 
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def _trainer_status(self, request: web.Request) -> web.Response:
+        # The protocol's clients take no other code for success.
+        response = await self._answer(request, _read_trainer_status, HTTPStatus.OK)
+        REPORTS.labels(code=str(response.status)).inc()
+        return response
+
+    async def _answer(
+        self, request: web.Request, read: Callable[[bytes], ProgressReport], success: HTTPStatus
+    ) -> web.Response:
         parts = request.match_info
         key = Key(parts["plural"], parts["namespace"], parts["name"])
         if key.plural not in _PLURALS:
@@ -139,11 +150,15 @@ class OperatorHttp:
         if owner != key:
             return _text(HTTPStatus.FORBIDDEN, f"the token's pod works for {owner}, not for {key}")
         try:
-            report = ProgressReport.model_validate_json(await request.read())
+            report = read(await request.read())
         except ValidationError as error:
             return _text(HTTPStatus.BAD_REQUEST, f"the body is no progress report: {error.errors()[0]['msg']}")
         self._mark(key, self._board.put(key, report))
-        return web.Response(status=HTTPStatus.ACCEPTED)
+        return web.Response(status=success)
+
+
+def _read_trainer_status(body: bytes) -> ProgressReport:
+    return TrainerStatusMessage.model_validate_json(body).report()
 
 
 def _text(status: HTTPStatus, text: str) -> web.Response:

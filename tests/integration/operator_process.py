@@ -148,9 +148,9 @@ class OperatorProcess:
                 total += float(found[2])
         return total
 
-    def report(self, path: str, *, token: str, body: dict[str, Any]) -> int:
+    def report(self, path: str, *, token: str, body: dict[str, Any], base: str = "v1/reports/") -> int:
         """Send a progress report as a pod does; return the HTTP status."""
-        url = self.report_url(path)
+        url = self._url(f"{base}{path}")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         return httpx.post(url, json=body, headers=headers, trust_env=False, timeout=10).status_code
 

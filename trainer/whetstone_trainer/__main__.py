@@ -42,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     # Everything is on local disks; without this, libraries ask the hub about local folders.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # The variables of Kubeflow's protocol are there for other trainers; this one reports more by itself.
+    os.environ.setdefault("DISABLE_KUBEFLOW_INTEGRATION", "TRUE")
     # OpenMP's threads spin while they wait: on a core that others use too, small layers get eight times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     options.arguments = list(sys.argv[1:] if arguments is None else arguments)

@@ -1,14 +1,17 @@
 """What happens after each training step: report, watch the loss, stop on SIGTERM."""
 
 import math
+import resource
 import time
 from typing import Any
 
+import torch
 from transformers import TrainerCallback
 from whetstone_api.vocabulary import Reason
 
 from whetstone_trainer.distributed import Ranks
 from whetstone_trainer.errors import UserError
+from whetstone_trainer.evaluation import evaluated
 from whetstone_trainer.progress import Progress
 from whetstone_trainer.stopping import StopSignal
 
@@ -54,12 +57,25 @@ class ProgressCallback(TrainerCallback):
         done = state.global_step - self._first_step
         seconds = (time.monotonic() - self._started) / done if done else None
         self._progress.step(
+            learning_rate=float(logs["learning_rate"]) if "learning_rate" in logs else None,
+            peak_memory_bytes=peak_memory_bytes(),
             step=state.global_step,
             max_steps=state.max_steps,
             loss=loss,
             eta_seconds=None if seconds is None else seconds * (state.max_steps - state.global_step),
             tokens_per_second=None if not seconds else self._tokens_per_step / seconds,
         )
+
+    def on_evaluate(self, _args: Any, state: Any, _control: Any, **_kwargs: Any) -> None:
+        """Take the figures of an evaluation."""
+        self._progress.evaluated(evaluated(state.log_history, state.global_step))
+
+
+def peak_memory_bytes() -> int:
+    """Return the most memory used so far: of this process's device, or without one of the process."""
+    if torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated())
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class StopCallback(TrainerCallback):

@@ -1,6 +1,7 @@
 """Where the work is: to the operator by report, to Prometheus by `/metrics`."""
 
 import logging
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from whetstone_api.reports import ProgressReport
@@ -30,6 +31,14 @@ class Progress:
             "whetstone_training_tokens_per_second", "Tokens trained on a second.", registry=self.registry
         )
         self._eta = Gauge("whetstone_training_eta_seconds", "Seconds of training left.", registry=self.registry)
+        self._rate = Gauge(
+            "whetstone_training_learning_rate", "Learning rate of the latest step.", registry=self.registry
+        )
+        self._memory = Gauge("whetstone_training_peak_memory_bytes", "Most memory used so far.", registry=self.registry)
+        self._evaluation = Gauge(
+            "whetstone_training_evaluation", "The latest evaluation.", ["metric"], registry=self.registry
+        )
+        self._steps: dict[str, int] = {}
 
     def serve(self, port: int = METRICS_PORT) -> None:
         """Serve `/metrics`; a port that is taken costs the metrics, not the training."""
@@ -39,16 +48,29 @@ class Progress:
             log.warning("metrics are not served on port %d: %s", port, error)
 
     def phase(self, name: str) -> None:
-        """Report that a phase began: Validate, Prepare, Train, Verify or Publish."""
+        """Report that a phase began: Validate, Prepare, Train, Verify, Publish, Merge or Push."""
         log.info("phase %s", name)
-        self._reporter.send(ProgressReport(phase=name))
+        self._reporter.send(ProgressReport(phase=name, **self._steps))
 
     def published(self, adapter: PublishedAdapter) -> None:
         """Report what lies at the output place, at once: servers load it while this program ends."""
-        self._reporter.send(ProgressReport(phase="Publish", adapter=adapter.to_wire()), at_once=True)
+        self._reporter.send(ProgressReport(phase="Publish", adapter=adapter.to_wire(), **self._steps), at_once=True)
+
+    def evaluated(self, figures: Mapping[str, float]) -> None:
+        """Show what an evaluation measured, by metric."""
+        for metric, value in figures.items():
+            self._evaluation.labels(metric=metric).set(value)
 
     def step(
-        self, *, step: int, max_steps: int, loss: float, eta_seconds: float | None, tokens_per_second: float | None
+        self,
+        *,
+        step: int,
+        max_steps: int,
+        loss: float,
+        eta_seconds: float | None,
+        tokens_per_second: float | None,
+        learning_rate: float | None = None,
+        peak_memory_bytes: int | None = None,
     ) -> None:
         """Report an optimizer step.
 
@@ -58,15 +80,30 @@ class Progress:
             loss: Mean loss per token of the step.
             eta_seconds: Seconds left, where known.
             tokens_per_second: Speed of this attempt, where known.
+            learning_rate: Learning rate of the step, where known.
+            peak_memory_bytes: Most memory used so far, where known.
         """
-        self._step.set(step)
-        self._max_steps.set(max_steps)
-        self._loss.set(loss)
-        if eta_seconds is not None:
-            self._eta.set(eta_seconds)
-        if tokens_per_second is not None:
-            self._speed.set(tokens_per_second)
-        eta = None if eta_seconds is None else round(eta_seconds)
+        self._steps = {"step": step, "max_steps": max_steps}
+        shown = {
+            self._step: step,
+            self._max_steps: max_steps,
+            self._loss: loss,
+            self._eta: eta_seconds,
+            self._speed: tokens_per_second,
+            self._rate: learning_rate,
+            self._memory: peak_memory_bytes,
+        }
+        for series, value in shown.items():
+            if value is not None:
+                series.set(value)
         self._reporter.send(
-            ProgressReport(phase="Train", step=step, max_steps=max_steps, loss=round(loss, 6), eta_seconds=eta)
+            ProgressReport(
+                phase="Train",
+                **self._steps,
+                loss=round(loss, 6),
+                eta_seconds=None if eta_seconds is None else round(eta_seconds),
+                tokens_per_second=tokens_per_second,
+                learning_rate=learning_rate,
+                peak_memory_bytes=peak_memory_bytes,
+            )
         )

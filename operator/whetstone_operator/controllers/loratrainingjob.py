@@ -10,7 +10,7 @@ from whetstone_api.reports import TerminationReport
 from whetstone_api.source import Source
 from whetstone_api.training_data import DatasetReport
 from whetstone_api.training_plan import ChosenPlan, MemoryEstimate
-from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingProgress
+from whetstone_api.training_result import MergedModel, PublishedAdapter
 from whetstone_api.vocabulary import ConditionType, Reason
 
 from whetstone_operator.controllers.datasets import dataset_claim_fields, require_datasets
@@ -34,6 +34,7 @@ from whetstone_operator.controllers.run_to_end import (
 )
 from whetstone_operator.controllers.stall import watch_steps
 from whetstone_operator.controllers.training_pods import require_pods
+from whetstone_operator.controllers.training_progress import progress_of
 from whetstone_operator.controllers.workspace import require_workspace
 from whetstone_operator.kinds import CONFIG_MAP, Key
 from whetstone_operator.resources.distributed import world_problem
@@ -50,7 +51,6 @@ from whetstone_operator.resources.training import (
     training_job,
     training_service,
 )
-from whetstone_operator.runtime.clock import to_rfc3339
 from whetstone_operator.runtime.outcome import Stalled, Waiting
 from whetstone_operator.runtime.queue import Result
 from whetstone_operator.runtime.reconcile import Context, Step, Work, load, run_steps
@@ -119,15 +119,7 @@ class Attempt:
         reported = due_report(work)
         if reported is None:
             return
-        report = reported.report
-        work.status["progress"] = TrainingProgress(
-            phase=report.phase[:32],
-            step=report.step,
-            max_steps=report.max_steps,
-            loss=f"{report.loss:.4f}" if report.loss is not None and abs(report.loss) < float("inf") else None,
-            eta_seconds=report.eta_seconds,
-            updated_at=to_rfc3339(reported.at),
-        ).to_wire()
+        work.status["progress"] = progress_of(reported).to_wire()
 
     async def watch_steps(self, work: Training) -> None:
         """Start a training again that hangs."""

@@ -3,6 +3,7 @@
 The Job Merge also copies what is published to the places of `output.push`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,11 @@ from whetstone_api.jobs import ObjectIdentity, TrainingConfig
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
 from whetstone_api.source import Source
+from whetstone_api.trainer_status import TOKEN_VARIABLE, URL_VARIABLE
 from whetstone_api.training_backend import Backend
 from whetstone_api.training_data import PreparationSpec
 from whetstone_api.training_preference import ReferencePlaces
-from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, Annotation, Label, Reason
+from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, REPORT_TOKEN_PATH, Annotation, Label, Reason
 
 from whetstone_operator.resources.datasets import dataset_claims, dataset_files, dataset_secrets
 from whetstone_operator.resources.distributed import (
@@ -191,6 +193,20 @@ def trainer_image(plan: TrainingPlan, stage: str) -> str:
     return settings.unsloth_image if stage == TRAIN else settings.trainer_image
 
 
+def trainer_status_variables(plan: TrainingPlan) -> tuple[dict[str, str], ...]:
+    """Return the variables by which a trainer of somebody else finds where to report; ours has its configuration."""
+    job = plan.job
+    url = plan.settings.trainer_status_url(plural=job.plural, namespace=job.metadata.namespace, name=job.metadata.name)
+    return ({"name": URL_VARIABLE, "value": url}, {"name": TOKEN_VARIABLE, "value": REPORT_TOKEN_PATH})
+
+
+def stage_environment(plan: TrainingPlan, stage: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the variables of a stage's container beside those of every Job."""
+    if stage != TRAIN:
+        return (NO_GPU,)
+    return (*communication_environment(plan.job), *trainer_status_variables(plan))
+
+
 def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
     """Return the Job of a stage (`prepare`, `train` or `merge`).
 
@@ -213,7 +229,7 @@ def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
             secrets=push_secrets(job) if stage == MERGE else dataset_secrets(job),
             config_maps=() if stage == MERGE else tuple({d.config_map_ref.name for d in datasets if d.config_map_ref}),
             resources=stage_resources(job.spec.resources, stage),
-            environment=communication_environment(job) if stage == TRAIN else (NO_GPU,),
+            environment=stage_environment(plan, stage),
             backoff_limit=BACKOFF_LIMITS[stage],
             deadline_seconds=job.spec.active_deadline_seconds,
             queue=job.spec.queue_name,

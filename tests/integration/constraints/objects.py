@@ -259,10 +259,14 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
     status = {
         "progress": {
             "phase": "Train",
+            "percent": 50,
             "step": 1,
             "maxSteps": 2,
             "loss": "1.5",
             "etaSeconds": 3,
+            "learningRate": "2e-4",
+            "tokensPerSecond": "10.5",
+            "peakMemoryBytes": 1,
             "updatedAt": TIME,
         },
         "dataset": {

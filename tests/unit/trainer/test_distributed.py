@@ -1,6 +1,7 @@
 """Training by several processes: one adapter comes out, whatever happens to any of them."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -19,6 +20,19 @@ pytestmark = pytest.mark.torch
 
 MakeJob = Callable[[str], Job]
 PAIR = {"nodes": 1, "processesPerNode": 2}
+
+
+def worker(launcher: int, *, rank: int) -> int:
+    """Return the id of the launcher's process that is of this rank."""
+    variable = f"RANK={rank}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == launcher and variable in (folder / "environ").read_bytes().split(b"\0"):
+                return int(folder.name)
+        except OSError:
+            continue
+    raise AssertionError(f"no process of rank {rank} under {launcher}")
 
 
 @pytest.fixture(scope="module")
@@ -72,16 +86,16 @@ def test_one_process_killed_and_all_resumed_gives_the_same_bytes(pair: Job, job:
 
 
 @pytest.mark.long
-def test_sigterm_stops_all_processes_after_the_same_step(job: Job) -> None:
+def test_sigterm_to_one_process_stops_all_after_the_same_step(job: Job) -> None:
     job.values["world"] = PAIR
-    job.values["hyperparameters"] = {"maxSteps": 100000, "batchSize": 2, "learningRate": "1e-3"}
+    job.values["hyperparameters"] = {"maxSteps": 100000, "batchSize": 4, "learningRate": "1e-3"}
     job.values["checkpoint"]["everySteps"] = 100000
     process = job.start("train")
     assert process.stdout is not None
     for line in process.stdout:
         if "'loss'" in line:
             break
-    process.send_signal(signal.SIGTERM)
+    os.kill(worker(process.pid, rank=1), signal.SIGTERM)
     process.communicate(timeout=120)
     assert process.returncode == EXIT_STOPPED
     step = re.search(r"after step (\d+) of 100000", job.report.message)

@@ -79,7 +79,7 @@ class LoRATrainingJobSpec(RunToEndSpec):
     method: Method = Method.SFT
     """Training method."""
     backend: Backend = Backend.TRL
-    """What does the training: TRL as it is, or with Unsloth's kernels, which needs a GPU and an image of its own."""
+    """What does the training: TRL as it is, or with Unsloth's kernels, which need an image of their own."""
     init_adapter: InitAdapterSpec | None = None
     """An adapter to go on from, instead of a new one; its shape stays."""
     datasets: Annotated[list[DatasetSpec], Field(min_length=1, max_length=16)] = Field(

@@ -269,7 +269,7 @@ class Reason(StrEnum):
     DATASET_NOT_FOUND = "DatasetNotFound"
     """A dataset's file does not exist at its place."""
     BACKEND_UNAVAILABLE = "BackendUnavailable"
-    """The training image lacks what `spec.backend` names, or the pod the GPU that it needs."""
+    """The training image lacks what `spec.backend` names, or that cannot use the device of the pod."""
     DATASET_EMPTY = "DatasetEmpty"
     """A dataset has no rows."""
     DATASET_INVALID = "DatasetInvalid"

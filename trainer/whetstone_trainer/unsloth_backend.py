@@ -1,7 +1,7 @@
 """The base model with an adapter on it, by Unsloth: the same LoRA with Unsloth's kernels under it.
 
-Unsloth changes transformers, peft and trl when it is imported, so it must come before them; and it wants a GPU even
-for that. Rows, masks, checkpoints, probe and publication are the same as without it.
+Unsloth changes transformers, peft and trl when it is imported, so it must come before them. Rows, masks,
+checkpoints, probe and publication are the same as without it.
 """
 
 import importlib
@@ -77,7 +77,7 @@ def import_unsloth() -> Any:
     """Import Unsloth, before anything that it changes.
 
     Raises:
-        UserError: `BACKEND_UNAVAILABLE`: the image has no Unsloth, or the pod no GPU.
+        UserError: `BACKEND_UNAVAILABLE`: the image has no Unsloth, or that cannot use the device.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -92,8 +92,8 @@ def import_unsloth() -> Any:
     except NotImplementedError as error:
         raise UserError(
             Reason.BACKEND_UNAVAILABLE,
-            f"spec.backend is Unsloth, which trains on GPUs only ({error}); ask for one in spec.resources.limits, or"
-            " use backend TRL",
+            f"spec.backend is Unsloth, which cannot use this pod's device ({error}); ask for a GPU in"
+            " spec.resources.limits, or use backend TRL",
         ) from error
 
 

@@ -66,8 +66,7 @@ def test_callback_of_transformers_speaks_the_protocol_that_the_operator_reads(jo
 def test_own_trainer_reports_once_and_says_more(job: Job, heard: Heard) -> None:
     job.values["hyperparameters"] = {"maxSteps": 3, "batchSize": 2, "learningRate": "1e-2"}
     job.values["reportUrl"] = heard.url
-    token(job)
-    assert job.run("train", **{URL_VARIABLE: "http://127.0.0.1:9/"}) == 0, job.log
+    assert job.run("train", **{URL_VARIABLE: heard.url, TOKEN_VARIABLE: str(token(job))}) == 0, job.log
     reports = [ProgressReport.model_validate_json(body) for _, body in heard.requests]
     assert (reports[-1].phase, reports[-1].step, reports[-1].max_steps) == ("Publish", 3, 3)
     assert not [body for _, body in heard.requests if b"trainerStatus" in body]

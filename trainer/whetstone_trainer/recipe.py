@@ -92,13 +92,31 @@ def read_recipe(config: TrainingConfig) -> Recipe:
     init = read_init_adapter(config, fingerprint) if config.init_adapter_path else None
     digests = [file_digest(dataset) for dataset in config.datasets]
     settings = effective_settings(config, context_of(folder))
-    content: dict[str, Any] = {
+    if config.quantization.applied:
+        require_quantizable(config)
+    content = {
+        **_always(config, settings, fingerprint=fingerprint, init=init.digest if init else None, digests=digests),
+        **_where_set(config, fingerprint),
+    }
+    return Recipe(
+        content=content,
+        digest=canonical_digest(content),
+        base_fingerprint=fingerprint,
+        init_tasks=init.task_digests if init else [],
+        dataset_digests=digests,
+        settings=settings,
+    )
+
+
+def _always(
+    config: TrainingConfig, settings: Settings, *, fingerprint: str, init: str | None, digests: list[str]
+) -> dict[str, Any]:
+    return {
         "method": config.method,
         "mask": MASK,
-        **({"backend": config.backend} if config.backend is not Backend.TRL else {}),
         "baseFingerprint": fingerprint,
-        "chatTemplate": _template_digest(folder),
-        "initAdapter": init.digest if init else None,
+        "chatTemplate": _template_digest(Path(config.base_model_path)),
+        "initAdapter": init,
         "datasets": [
             {"name": dataset.name, "digest": digest, **use_content(dataset)}
             for dataset, digest in zip(config.datasets, digests, strict=True)
@@ -123,12 +141,18 @@ def read_recipe(config: TrainingConfig) -> Recipe:
             "seed": settings.seed,
         },
     }
+
+
+def _where_set(config: TrainingConfig, fingerprint: str) -> dict[str, Any]:
+    """Return what counts only where a job says it, so that a job that does not has the recipe that it always had."""
+    content: dict[str, Any] = {}
+    if config.backend is not Backend.TRL:
+        content["backend"] = config.backend
     if config.preparation.too_long is not TooLong.FAIL:
         content["tooLong"] = config.preparation.too_long
     if config.evaluation is not None:
         content["evaluation"] = held_out_content(config.evaluation)
     if config.quantization.applied:
-        require_quantizable(config)
         content["quantization"] = config.quantization
     if config.world.ranks > 1:
         # The rows of a step are summed up in another order, and dropout falls otherwise; the strategy changes nothing.
@@ -142,14 +166,7 @@ def read_recipe(config: TrainingConfig) -> Recipe:
         }
         if reference := read_reference(config, fingerprint):
             content["preference"]["reference"] = reference
-    return Recipe(
-        content=content,
-        digest=canonical_digest(content),
-        base_fingerprint=fingerprint,
-        init_tasks=init.task_digests if init else [],
-        dataset_digests=digests,
-        settings=settings,
-    )
+    return content
 
 
 def use_content(dataset: DatasetFile) -> dict[str, Any]:

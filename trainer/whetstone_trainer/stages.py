@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.training_backend import Backend
-from whetstone_api.training_result import MergedModel
+from whetstone_api.training_result import MergedModel, PublishedAdapter
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.adoption import find_adapter, find_merged
 from whetstone_artifacts.folders import beside
@@ -22,7 +22,7 @@ from whetstone_trainer.launch import launch, node_index
 from whetstone_trainer.merge import merge_adapter, merged_model, publish_merged, read_adapter, require_mergeable
 from whetstone_trainer.plan import estimate_memory
 from whetstone_trainer.prepare import prepare_data
-from whetstone_trainer.prepared import read_report
+from whetstone_trainer.prepared import PreparedReport, read_report
 from whetstone_trainer.progress import Progress
 from whetstone_trainer.publish import publish_adapter, published, save_adapter, verify_saved
 from whetstone_trainer.pushes import push_all
@@ -30,6 +30,9 @@ from whetstone_trainer.recipe import Recipe, read_recipe
 from whetstone_trainer.stopping import StopSignal
 from whetstone_trainer.strategy import expected, settled
 from whetstone_trainer.unsloth_backend import import_unsloth
+
+if TYPE_CHECKING:
+    from whetstone_trainer.train import Trained
 
 
 def run_prepare(config: TrainingConfig, progress: Progress, _stop: StopSignal) -> TerminationReport:
@@ -89,7 +92,6 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
         prepared = read_report(Path(config.workspace_path))
 
         # Torch takes seconds to import, and neither adoption nor a refusal needs it.
-        from whetstone_trainer.base_model import served_model
         from whetstone_trainer.device import find_device
         from whetstone_trainer.fitting import train_fitting
         from whetstone_trainer.probe import choose_sequences, record_probe
@@ -97,32 +99,12 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
         progress.phase("Train")
         config = settled(config, recipe.settings, prepared.dataset, free=ranks.least(find_device().free))
         trained = train_fitting(config, recipe, prepared=prepared, progress=progress, stop=stop, ranks=ranks)
-        sequences = choose_sequences(trained.rows)
         if not first:
             if ranks.shares_base(config.world):
+                sequences = choose_sequences(trained.rows)
                 record_probe(trained.model, sequences, base_fingerprint=recipe.base_fingerprint)
             return _ended_beside(ranks)
-        progress.phase("Verify")
-        with beside(place) as folder:
-            save_adapter(trained.model, folder, base_source=config.base_model_source)
-            verify_saved(folder, config)
-            served = served_model(config, trained.model, folder)
-            probe = record_probe(served, sequences, base_fingerprint=recipe.base_fingerprint).model_copy(
-                update={"templates": prepared.templates}
-            )
-            progress.phase("Publish")
-            failpoint("before-publish", Path(config.workspace_path))
-            adapter = publish_adapter(
-                folder,
-                config,
-                recipe,
-                prepared=prepared,
-                probe=probe,
-                metrics=trained.metrics,
-                plan=trained.plan,
-                step=trained.step,
-            )
-            progress.published(adapter)
+        adapter = _verify_and_publish(config, recipe, trained, prepared=prepared, progress=progress)
         ranks.wait()
         ranks.leave()
     return TerminationReport(
@@ -136,6 +118,37 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
             "adopted": False,
         },
     )
+
+
+def _verify_and_publish(
+    config: TrainingConfig, recipe: Recipe, trained: "Trained", *, prepared: PreparedReport, progress: Progress
+) -> PublishedAdapter:
+    """Record the effect of a trained adapter on the base as servers load it, and publish both in one step."""
+    from whetstone_trainer.base_model import served_model
+    from whetstone_trainer.probe import choose_sequences, record_probe
+
+    progress.phase("Verify")
+    with beside(Path(config.output_path)) as folder:
+        save_adapter(trained.model, folder, base_source=config.base_model_source)
+        verify_saved(folder, config)
+        served = served_model(config, trained.model, folder)
+        probe = record_probe(
+            served, choose_sequences(trained.rows), base_fingerprint=recipe.base_fingerprint
+        ).model_copy(update={"templates": prepared.templates})
+        progress.phase("Publish")
+        failpoint("before-publish", Path(config.workspace_path))
+        adapter = publish_adapter(
+            folder,
+            config,
+            recipe,
+            prepared=prepared,
+            probe=probe,
+            metrics=trained.metrics,
+            plan=trained.plan,
+            step=trained.step,
+        )
+        progress.published(adapter)
+    return adapter
 
 
 def launch_train(config: TrainingConfig, arguments: Sequence[str], *, token_path: str) -> TerminationReport:

@@ -13,6 +13,7 @@ from peft.utils import load_peft_weights, set_peft_model_state_dict
 from transformers import TrainerState, set_seed
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.training_backend import Backend
+from whetstone_api.training_evaluation import EarlyStoppingSpec
 from whetstone_api.training_plan import ChosenPlan
 
 from whetstone_trainer.arguments import common_arguments
@@ -31,7 +32,7 @@ from whetstone_trainer.plan import Plan
 from whetstone_trainer.prepare import load_tokenizer
 from whetstone_trainer.prepared import PREPARED_FOLDER, ROWS_FILE, PreparedReport
 from whetstone_trainer.progress import Progress
-from whetstone_trainer.recipe import Recipe
+from whetstone_trainer.recipe import Recipe, Settings
 from whetstone_trainer.shards import sharded, sum_gradients
 from whetstone_trainer.stopping import StopSignal
 from whetstone_trainer.unsloth_backend import load_unsloth
@@ -85,47 +86,27 @@ def train_adapter(
         StoppedError: SIGTERM came; a checkpoint is saved.
     """
     torch.set_num_threads(max(1, available_cpus() // ranks.place.local_size))
-    settings = recipe.settings
-    workspace = Path(config.workspace_path)
+    settings, workspace = recipe.settings, Path(config.workspace_path)
     stopping = config.evaluation.early_stopping if config.evaluation else None
-    checkpoints = Checkpoints(
-        workspace,
-        recipe_digest=recipe.digest,
-        keep=config.checkpoint.keep,
-        ranks=ranks,
-        best_of=lambda place: best_step(history_of(place), stopping),
-    )
+    checkpoints = _checkpoints(config, recipe, stopping, ranks)
     resume = checkpoints.newest()
-    seconds_before = seconds_of(resume) if resume else 0.0
     rows = Dataset.from_file(str(workspace / PREPARED_FOLDER / ROWS_FILE))
     set_seed(settings.seed)
-    if config.backend is Backend.UNSLOTH:
-        model = load_unsloth(config, settings, checkpointing=plan.checkpointing)
-    else:
-        model = load_model(config, plan)
-    chosen = plan.chosen(kernel_of(model))
-    shape = None if config.init_adapter_path or isinstance(model, PeftModel) else lora_config(config, settings, model)
-    if config.init_adapter_path:
-        model = load_init_adapter(model, config)
-    if ranks.shares_base(config.world):
-        model, shape = sharded(model, shape, ranks.place), None
+    model, shape, chosen = _model(config, settings, plan, ranks)
     tokens_per_step = prepared.dataset.tokens / prepared.dataset.rows * settings.batch_size
+    on_save = CheckpointCallback(checkpoints, seconds_before=seconds_of(resume) if resume else 0.0)
     on_progress = ProgressCallback(progress, tokens_per_step=tokens_per_step)
-    on_save = CheckpointCallback(checkpoints, seconds_before=seconds_before)
-    trainer = trainer_of(config)(
+    trainer = _trainer(
+        config,
+        ranks,
         model=model,
         arguments=common_arguments(config, settings, plan, output=checkpoints.incoming),
         train_dataset=rows,
-        eval_dataset=evaluation_rows(config),
-        processing_class=load_tokenizer(config),
         peft_config=shape,
         callbacks=[on_progress, *evaluation_callbacks(config), on_save, StopCallback(stop, ranks)],
     )
-    if ranks.shares_base(config.world):
-        sum_gradients(trainer, ranks.place)
     total = settings.max_steps or math.ceil(len(rows) / settings.batch_size) * (settings.epochs or 1)
-    ended = resume is not None and (step_of(resume) >= total or is_exhausted(history_of(resume), stopping))
-    if resume is not None and ended:
+    if resume is not None and (step_of(resume) >= total or is_exhausted(history_of(resume), stopping)):
         # Transformers trains on past the end when it resumes there; only the weights are needed.
         last, history, seconds = step_of(resume), history_of(resume), seconds_of(resume)
         take_weights(trainer.model, resume)
@@ -143,6 +124,40 @@ def train_adapter(
     drop_reference(trainer.model)
     metrics = final_metrics(history, step=best, train_seconds=seconds, tokens=last * tokens_per_step)
     return Trained(model=trainer.model, rows=rows, metrics=metrics, plan=chosen, step=best)
+
+
+def _checkpoints(
+    config: TrainingConfig, recipe: Recipe, stopping: EarlyStoppingSpec | None, ranks: Ranks
+) -> Checkpoints:
+    return Checkpoints(
+        Path(config.workspace_path),
+        recipe_digest=recipe.digest,
+        keep=config.checkpoint.keep,
+        ranks=ranks,
+        best_of=lambda place: best_step(history_of(place), stopping),
+    )
+
+
+def _model(config: TrainingConfig, settings: Settings, plan: Plan, ranks: Ranks) -> tuple[Any, Any, ChosenPlan]:
+    """Return the model to train, the shape of the adapter that it still lacks, and the plan as it came out."""
+    if config.backend is Backend.UNSLOTH:
+        model = load_unsloth(config, settings, checkpointing=plan.checkpointing)
+    else:
+        model = load_model(config, plan)
+    chosen = plan.chosen(kernel_of(model))
+    if config.init_adapter_path:
+        model = load_init_adapter(model, config)
+    shape = None if isinstance(model, PeftModel) else lora_config(config, settings, model)
+    if ranks.shares_base(config.world):
+        model, shape = sharded(model, shape, ranks.place), None
+    return model, shape, chosen
+
+
+def _trainer(config: TrainingConfig, ranks: Ranks, **parts: Any) -> Any:
+    trainer = trainer_of(config)(eval_dataset=evaluation_rows(config), processing_class=load_tokenizer(config), **parts)
+    if ranks.shares_base(config.world):
+        sum_gradients(trainer, ranks.place)
+    return trainer
 
 
 def take_weights(model: Any, checkpoint: Path) -> None:

@@ -250,7 +250,7 @@ def resource_schema(kind: type[Resource]) -> Node:
         for part in ("spec", "status")
     }
     spec = kind.model_fields["spec"].annotation
-    rules = [*NAME_RULES, *(success_rules(spec) if spec and issubclass(spec, RunToEndSpec) else [])]
+    rules = [*NAME_RULES, *(success_rules(spec) if isinstance(spec, type) and issubclass(spec, RunToEndSpec) else [])]
     return {
         "description": whole["description"],
         "type": "object",

@@ -37,6 +37,10 @@ PLAIN = Rule(
     rule="!(self.uri + '/').contains('/../') && !(self.uri + '/').contains('/./')",
     message="uri must not contain . or .. as a path segment; write the plain path inside the claim",
 )
+CLAIM_NEEDS_NO_SECRET = Rule(
+    rule="!has(self.secretRef) || !self.uri.startsWith('pvc://')",
+    message="secretRef has no use with pvc://; leave it out",
+)
 
 
 class Scheme(StrEnum):
@@ -92,10 +96,7 @@ class PinnedSource(ApiModel):
     """The Secret with what the place asks for: keys, token, endpoint, certificate authority."""
     rules: ClassVar[tuple[Rule, ...]] = (
         PLAIN,
-        Rule(
-            rule="!has(self.secretRef) || !self.uri.startsWith('pvc://')",
-            message="secretRef has no use with pvc://; leave it out",
-        ),
+        CLAIM_NEEDS_NO_SECRET,
     )
 
     @property
@@ -120,10 +121,7 @@ class FileSource(ApiModel):
     """The Secret with what the place asks for: keys, token, endpoint, certificate authority."""
     rules: ClassVar[tuple[Rule, ...]] = (
         PLAIN,
-        Rule(
-            rule="!has(self.secretRef) || !self.uri.startsWith('pvc://')",
-            message="secretRef has no use with pvc://; leave it out",
-        ),
+        CLAIM_NEEDS_NO_SECRET,
     )
 
     @property

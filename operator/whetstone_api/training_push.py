@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from whetstone_api.schema import ApiModel, Rule, VolumeName
-from whetstone_api.source import PLAIN, PUSH_URI, SecretRef
+from whetstone_api.source import CLAIM_NEEDS_NO_SECRET, PLAIN, PUSH_URI, SecretRef
 from whetstone_api.wire import WireModel
 
 MAX_PUSHES = 4
@@ -37,10 +37,7 @@ class PushSpec(ApiModel):
     """The Secret with what the place asks for: keys, token, endpoint, certificate authority."""
     rules: ClassVar[tuple[Rule, ...]] = (
         PLAIN,
-        Rule(
-            rule="!has(self.secretRef) || !self.uri.startsWith('pvc://')",
-            message="secretRef has no use with pvc://; leave it out",
-        ),
+        CLAIM_NEEDS_NO_SECRET,
     )
 
 

@@ -215,8 +215,8 @@ class HttpsStore(Store):
         return RemoteFile(name=name, size=int(info["size"]), tag=str(tag), address=address)
 
 
-class HubStore(Store):
-    """A repository of the Hugging Face Hub, or of a server with its API, at one commit."""
+class OnHub(Store):
+    """What lies on the Hugging Face Hub, or on a server with its API."""
 
     attempts = 1  # the library repeats by itself
 
@@ -230,6 +230,10 @@ class HubStore(Store):
         super().__init__(
             uri, HfFileSystem(endpoint=endpoint, token=token, use_listings_cache=False, skip_instance_cache=True)
         )
+
+
+class HubStore(OnHub):
+    """A repository of the Hugging Face Hub, or of a server with its API, at one commit."""
 
     def files(self, content: Content) -> list[RemoteFile]:
         """Return the files to fetch.
@@ -254,21 +258,8 @@ class HubStore(Store):
         return selected(self.uri, files, content)
 
 
-class HubFile(Store):
+class HubFile(OnHub):
     """A file of a dataset of the Hugging Face Hub, or of a server with its API, at one commit."""
-
-    attempts = 1  # the library repeats by itself
-
-    def __init__(self, uri: str, credentials: Credentials) -> None:
-        from huggingface_hub import HfApi, HfFileSystem
-
-        endpoint = credentials.get("HF_ENDPOINT")
-        # False, not None: a token of the process must never be sent for a user who gave none.
-        token: str | bool = credentials.get("HF_TOKEN") or False
-        self._api = HfApi(endpoint=endpoint, token=token)
-        super().__init__(
-            uri, HfFileSystem(endpoint=endpoint, token=token, use_listings_cache=False, skip_instance_cache=True)
-        )
 
     def file(self) -> RemoteFile:
         """Return the one file that the uri names.

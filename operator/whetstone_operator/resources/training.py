@@ -83,6 +83,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
     """Return what the trainer reads."""
     job = plan.job
     folder = f"{job.metadata.name}-{job.metadata.uid.replace('-', '')[:8]}"
+    workspace = f"{CLAIMS_ROOT}/{workspace_claim(job)}/{folder}"
     return TrainingConfig(
         backend=job.spec.backend,
         object=ObjectIdentity(
@@ -93,7 +94,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         base_model_source=plan.base.uri,
         init_adapter_path=plan.init.mount_path if plan.init else None,
         init_adapter_source=plan.init.uri if plan.init else None,
-        datasets=dataset_files(job, workspace=f"{CLAIMS_ROOT}/{job.spec.workspace.claim_name}/{folder}"),
+        datasets=dataset_files(job, workspace=workspace),
         preparation=job.spec.preparation or PreparationSpec(),
         evaluation=job.spec.evaluation,
         method=job.spec.method,
@@ -107,7 +108,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         on_accelerator=asks_for_device(job.spec.resources),
         checkpoint=job.spec.checkpoint,
         world=world_of(job),
-        workspace_path=f"{CLAIMS_ROOT}/{workspace_claim(job)}/{folder}",
+        workspace_path=workspace,
         output_path=job.spec.output.adapter.mount_path,
         output_uri=job.spec.output.adapter.uri,
         merged_path=job.spec.output.merged.mount_path if job.spec.output.merged else None,

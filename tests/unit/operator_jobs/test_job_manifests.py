@@ -346,3 +346,10 @@ def test_what_users_may_not_decide_of_training_pods_is_refused_by_its_path(
     job = make_training(podTemplate={"spec": spec})
     with pytest.raises(OverlayError, match=re.escape(f"spec.podTemplate.{path}")):
         training_job(make_training_plan(job), stage)
+
+
+@pytest.mark.parametrize("workspace", [{"claimName": "work"}, {"claimTemplate": {"size": "1Gi"}}])
+def test_data_from_outside_lies_in_the_workspace_whoever_made_its_claim(workspace: dict[str, Any]) -> None:
+    datasets = [{"name": "far", "source": {"uri": "s3://bucket/train.jsonl"}}]
+    config = training_config(make_training_plan(make_training(workspace=workspace, datasets=datasets)))
+    assert config.datasets[0].path.startswith(f"{config.workspace_path}/")

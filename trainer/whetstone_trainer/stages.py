@@ -169,6 +169,7 @@ def launch_train(config: TrainingConfig, arguments: Sequence[str], *, token_path
     is_first = node_index(config.world) == 0
     reporter = Reporter(url=config.report_url, token_path=token_path) if is_first else SilentReporter()
     try:
+        fetch_datasets(config)
         adopted = _adopt(config, read_recipe(config), Progress(reporter))
     finally:
         reporter.close()

@@ -79,6 +79,14 @@ def test_place_that_does_not_answer_is_tried_again(job: Job, hub: Served) -> Non
     assert job.report.reason == "SourceUnreachable"
 
 
+def test_several_processes_fetch_before_they_read(job: Job, hub: Served) -> None:
+    far(job, hub, "rows.jsonl", [chat_row("q", "a")])
+    hub.answers["/api/datasets/team/rows/revision/main"] = 503
+    job.values["world"] = {"nodes": 1, "processesPerNode": 2, "strategy": "DDP"}
+    assert job.run("train") == EXIT_RETRY
+    assert job.report.reason == "SourceUnreachable"
+
+
 def test_file_that_is_no_parquet_is_refused(job: Job, hub: Served) -> None:
     far(job, hub, "rows.parquet", [chat_row("q", "a")]).write_text("no")
     assert job.run("prepare") == EXIT_USER_ERROR

@@ -1,13 +1,15 @@
 """What Unsloth is told, and what a job says where it is not; docs/loratrainingjob.md says on which GPU it trained."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.trainer_job import Job
 from whetstone_api.jobs import EXIT_USER_ERROR, TrainingConfig
+from whetstone_trainer.errors import UserError
 from whetstone_trainer.recipe import effective_settings, read_recipe
-from whetstone_trainer.unsloth_backend import LINEAR_LAYERS, unsloth_calls
+from whetstone_trainer.unsloth_backend import LINEAR_LAYERS, import_unsloth, unsloth_calls
 
 MakeJob = Callable[[str], Job]
 
@@ -67,3 +69,14 @@ def test_image_without_unsloth_ends_the_job_with_the_fix(make_job: MakeJob) -> N
     asking(job)
     assert job.run("train") == EXIT_USER_ERROR, job.log
     assert (job.report.reason, "images/trainer-unsloth" in job.report.message) == ("BackendUnavailable", True)
+
+
+def test_device_that_unsloth_refuses_ends_the_job_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As Unsloth does where the driver shows a GPU that torch cannot use.
+    (tmp_path / "unsloth.py").write_text("raise NotImplementedError('nvidia-smi sees a GPU, and torch does not')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("UNSLOTH_DISABLE_STATISTICS", "1")
+    monkeypatch.setenv("UNSLOTH_COMPILE_LOCATION", str(tmp_path))
+    with pytest.raises(UserError, match="nvidia-smi sees a GPU") as refused:
+        import_unsloth()
+    assert refused.value.reason == "BackendUnavailable"

@@ -19,8 +19,13 @@ from whetstone_trainer.recipe import Settings
 UNSERVABLE_MODULES = ("lm_head", "embed_tokens")
 
 
+def precision() -> torch.dtype:
+    """Return what an unquantized model is computed in: float32 on a CPU, bfloat16 on an accelerator."""
+    return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+
+
 def load_model(config: TrainingConfig, plan: Plan | None = None) -> Any:
-    """Load the base model: float32 on a CPU, bfloat16 on an accelerator.
+    """Load the base model.
 
     Args:
         config: The job's configuration.
@@ -29,7 +34,7 @@ def load_model(config: TrainingConfig, plan: Plan | None = None) -> Any:
     Raises:
         UserError: `INVALID_SPEC`: the plan cannot be done with this model.
     """
-    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    dtype = precision()
     # PyTorch's own kernel is the default of all models that can use it.
     kernel = plan.attention if plan and plan.attention != KERNELS[Attention.SDPA] else None
     model: Any = AutoModelForCausalLM.from_pretrained(
@@ -56,12 +61,12 @@ def served_model(config: TrainingConfig, model: Any, adapter: Path) -> Any:
     """
     if config.quantization.applied is None:
         return model
-    on_gpu = torch.cuda.is_available()
+    offload = {"device_map": "auto", "offload_folder": str(Path(config.workspace_path) / "offload")}
     base = AutoModelForCausalLM.from_pretrained(
         config.base_model_path,
-        dtype=torch.bfloat16 if on_gpu else torch.float32,
+        dtype=precision(),
         local_files_only=True,
-        **({"device_map": "auto", "offload_folder": str(Path(config.workspace_path) / "offload")} if on_gpu else {}),
+        **(offload if torch.cuda.is_available() else {}),
     )
     return PeftModel.from_pretrained(base, str(adapter))
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from whetstone_api.jobs import DatasetFile, TrainingConfig
-from whetstone_api.source import Scheme, scheme_of
+from whetstone_api.source import scheme_of
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.lock import output_lock
 from whetstone_artifacts.sources.credentials import read_credentials
 from whetstone_artifacts.sources.fetch import LOCK_SECONDS, fetch_file, open_file
 
-from whetstone_trainer.hub import hub_online
+from whetstone_trainer.hub import reaching
 
 
 def fetch_datasets(config: TrainingConfig) -> None:
@@ -37,8 +37,5 @@ def _fetch(dataset: DatasetFile, uri: str, target: Path) -> None:
     with output_lock(target, wait_seconds=LOCK_SECONDS):
         if target.is_file():
             return
-        if scheme is not Scheme.HUB:
-            fetch_file(open_file(uri, credentials), target, dataset.digest)
-            return
-        with hub_online():
+        with reaching(scheme):
             fetch_file(open_file(uri, credentials), target, dataset.digest)

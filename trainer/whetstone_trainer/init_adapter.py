@@ -44,15 +44,31 @@ def read_init_adapter(config: TrainingConfig, base_fingerprint: str) -> InitAdap
         UserError: It is missing or damaged, belongs to another base, or has another shape than `spec.lora` says.
     """
     field, folder = f"spec.initAdapter ({config.init_adapter_source})", Path(config.init_adapter_path or "")
-    model_config = json.loads((Path(config.base_model_path) / "config.json").read_bytes())
-    try:
-        digest = verify_adapter(folder, None).digest
-        check_adapter(folder, base_fingerprint=base_fingerprint, max_rank=MAX_RANK, model_config=model_config)
-    except ArtifactError as error:
-        raise UserError(error.reason, f"{field}: {error.message}") from error
+    digest = verify_given(folder, model=Path(config.base_model_path), fingerprint=base_fingerprint, field=field)
     shape = json.loads((folder / CONFIG_FILE).read_bytes())
     _require_shape(config, shape, field=field)
     return InitAdapter(digest=digest, task_digests=_tasks(folder))
+
+
+def verify_given(folder: Path, *, model: Path, fingerprint: str, field: str) -> str:
+    """Read an adapter that a job names, and return its content digest.
+
+    Args:
+        folder: The adapter's folder.
+        model: Folder of the model that it must fit.
+        fingerprint: Fingerprint of that folder.
+        field: Where the user named the adapter.
+
+    Raises:
+        UserError: It is missing or damaged, or belongs to another model.
+    """
+    model_config = json.loads((model / "config.json").read_bytes())
+    try:
+        digest = verify_adapter(folder, None).digest
+        check_adapter(folder, base_fingerprint=fingerprint, max_rank=MAX_RANK, model_config=model_config)
+    except ArtifactError as error:
+        raise UserError(error.reason, f"{field}: {error.message}") from error
+    return digest
 
 
 def load_init_adapter(model: Any, config: TrainingConfig) -> Any:

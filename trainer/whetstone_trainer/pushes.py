@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from whetstone_api.jobs import TrainingConfig
-from whetstone_api.source import Scheme, scheme_of
+from whetstone_api.source import scheme_of
 from whetstone_api.training_push import PushResult, PushTarget, PushWhat
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.errors import ArtifactError
@@ -12,7 +12,7 @@ from whetstone_artifacts.sources.credentials import read_credentials
 from whetstone_artifacts.sources.parcel import Parcel, Pushed, read_parcel
 from whetstone_artifacts.sources.push import open_destination
 
-from whetstone_trainer.hub import hub_online
+from whetstone_trainer.hub import reaching
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,5 @@ def _push(target: PushTarget, parcel: Parcel) -> Pushed:
     scheme = scheme_of(target.uri)
     keys = read_credentials(scheme, Path(target.secret_path) if target.secret_path else None)
     folder = Path(target.path) if target.path else None
-    if scheme is not Scheme.HUB:
+    with reaching(scheme):
         return open_destination(target.uri, keys, folder=folder).push(parcel)
-    with hub_online():
-        return open_destination(target.uri, keys).push(parcel)

@@ -5,15 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from whetstone_api.jobs import TrainingConfig
-from whetstone_api.training_preference import ReferencePlaces
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.fingerprint import model_fingerprint
-from whetstone_artifacts.folders import verify_adapter
-from whetstone_artifacts.preflight import check_adapter
 
 from whetstone_trainer.errors import UserError
-from whetstone_trainer.init_adapter import MAX_RANK
+from whetstone_trainer.init_adapter import verify_given
 
 
 def read_reference(config: TrainingConfig, base_fingerprint: str) -> dict[str, str]:
@@ -45,20 +42,9 @@ def read_reference(config: TrainingConfig, base_fingerprint: str) -> dict[str, s
                 " probabilities are of other tokens; name a model of the same family",
             )
     if places.adapter_path:
-        content["adapter"] = _read_adapter(places, folder, fingerprint)
-    return content
-
-
-def _read_adapter(places: ReferencePlaces, model: Path, fingerprint: str) -> str:
-    folder = Path(places.adapter_path or "")
-    try:
-        digest = verify_adapter(folder, None).digest
-        model_config = json.loads((model / "config.json").read_bytes())
-        check_adapter(folder, base_fingerprint=fingerprint, max_rank=MAX_RANK, model_config=model_config)
-    except ArtifactError as error:
         field = f"spec.preference.reference.adapter ({places.adapter_source})"
-        raise UserError(error.reason, f"{field}: {error.message}") from error
-    return digest
+        content["adapter"] = verify_given(Path(places.adapter_path), model=folder, fingerprint=fingerprint, field=field)
+    return content
 
 
 def _vocabulary(folder: Path) -> Any:

@@ -134,8 +134,8 @@ async def require_config_map_key(work: Work[Any], *, name: str, key: str, field:
     return held[key]
 
 
-async def require_secret(work: Work[Any], name: str, *, scheme: Scheme, field: str) -> None:
-    """Check that a Secret exists, with a key that a kind of place knows.
+async def require_secret(work: Work[Any], name: str, *, scheme: Scheme, field: str) -> dict[str, str]:
+    """Return the data of a Secret, in base64, that has a key which a kind of place knows.
 
     Args:
         work: The object whose pods read it.
@@ -150,10 +150,12 @@ async def require_secret(work: Work[Any], name: str, *, scheme: Scheme, field: s
     if secret is None:
         problem = f"{field}: Secret {name} does not exist in namespace {work.namespace}; create it"
         raise Waiting(Reason.SECRET_NOT_FOUND, problem, LOOK_AGAIN_SECONDS)
-    lacking = missing_key(scheme, set(secret.get("data") or {}))
+    data: dict[str, str] = secret.get("data") or {}
+    lacking = missing_key(scheme, set(data))
     if lacking is not None:
         problem = f"{field}: Secret {name} has no key {lacking}; add it"
         raise Waiting(Reason.SECRET_NOT_FOUND, problem, LOOK_AGAIN_SECONDS)
+    return data
 
 
 async def require_account(work: Work[BenchmarkRun], name: str) -> None:

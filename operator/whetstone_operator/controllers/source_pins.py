@@ -9,16 +9,15 @@ from whetstone_api.modelserver import ModelServer, ResolvedSource
 from whetstone_api.source import PinnedSource, Scheme, is_commit, split_hub
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.errors import ArtifactError
-from whetstone_artifacts.sources.credentials import Credentials, missing_key
+from whetstone_artifacts.sources.credentials import Credentials
 from whetstone_artifacts.sources.stores import resolve_revision
 
-from whetstone_operator.kinds import SECRET
+from whetstone_operator.controllers.references import require_secret
 from whetstone_operator.runtime.outcome import Stalled, Waiting
 from whetstone_operator.runtime.reconcile import Work
 
 LOOK_AGAIN_SECONDS = 30.0
 """Pause before a hub that did not answer, or knew no such revision, is asked again."""
-SECRET_POLL_SECONDS = 5.0
 TOKEN_KEY = "HF_TOKEN"  # noqa: S105 - a key's name, not a secret
 ENDPOINT_KEY = "HF_ENDPOINT"
 
@@ -133,13 +132,8 @@ async def find_secret(work: Work[ModelServer], source: PinnedSource, *, field: s
         field: Where the user named it.
     """
     name = source.secret_ref.name if source.secret_ref else ""
-    secret = await work.context.kube.get(SECRET, work.namespace, name)
-    if secret is None:
-        message = f"{field}.secretRef: Secret {name} does not exist in namespace {work.namespace}; create it"
-        return Pin(reason=Reason.SECRET_NOT_FOUND, message=message, after_seconds=SECRET_POLL_SECONDS)
-    data = secret.get("data") or {}
-    lacking = missing_key(source.scheme, set(data))
-    if lacking is not None:
-        message = f"{field}.secretRef: Secret {name} has no key {lacking}; add it"
-        return Pin(reason=Reason.SECRET_NOT_FOUND, message=message, after_seconds=SECRET_POLL_SECONDS)
+    try:
+        data = await require_secret(work, name, scheme=source.scheme, field=f"{field}.secretRef")
+    except Waiting as missing:
+        return Pin(reason=Reason(missing.reason), message=missing.message, after_seconds=missing.after_seconds)
     return {key: base64.b64decode(value).decode(errors="replace").strip() for key, value in data.items()}

@@ -1,10 +1,11 @@
 """What a ModelServer's `engine` becomes: options of `vllm serve`, variables, devices. Pure."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from whetstone_api.engine import Dtype, EngineSpec, Quantization
 from whetstone_api.schema import Resources
+
+from whetstone_operator.resources.devices import asks_for_devices
 
 GPU = "nvidia.com/gpu"
 DTYPE_FLAGS = {
@@ -57,12 +58,6 @@ def engine_resources(engine: EngineSpec, resources: Resources | None) -> dict[st
     if engine.parallelism is not None and not asks_for_devices(wire):
         wire["limits"] = {**wire.get("limits", {}), GPU: engine.parallelism.devices}
     return wire or None
-
-
-def asks_for_devices(resources: Mapping[str, Any] | None) -> bool:
-    """Return whether a container's resources name a device: Kubernetes' own have no domain, devices always do."""
-    asked = resources or {}
-    return any("/" in name for kind in ("requests", "limits") for name in asked.get(kind) or {})
 
 
 def engine_variables(engine: EngineSpec) -> list[dict[str, str]]:

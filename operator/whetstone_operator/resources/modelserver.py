@@ -15,7 +15,7 @@ from whetstone_api.vocabulary import Annotation, Reason
 from whetstone_operator.resources import source_volumes
 from whetstone_operator.resources.access import access_volume
 from whetstone_operator.resources.chat_template import template_annotations, template_volumes
-from whetstone_operator.resources.engine import asks_for_devices
+from whetstone_operator.resources.devices import asks_for_devices
 from whetstone_operator.resources.engine_containers import (
     TOKEN_KEY,
     engine_container,

@@ -18,6 +18,7 @@ from whetstone_api.training_preference import ReferencePlaces
 from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, REPORT_TOKEN_PATH, Annotation, Label, Reason
 
 from whetstone_operator.resources.datasets import dataset_claims, dataset_files, dataset_secrets
+from whetstone_operator.resources.devices import asks_for_devices, is_device
 from whetstone_operator.resources.distributed import (
     across_nodes,
     communication_environment,
@@ -74,11 +75,6 @@ def stage_job_name(job: LoRATrainingJob, *, stage: str, retry: str | None) -> st
     return f"{job.metadata.name}-{stage}-{job_hash(job, retry)}"
 
 
-def asks_for_device(resources: Resources | None) -> bool:
-    """Return whether a container is given an accelerator: what Kubernetes knows itself has no domain in its name."""
-    return resources is not None and any("/" in name for name in resources.limits or {})
-
-
 def training_config(plan: TrainingPlan) -> TrainingConfig:
     """Return what the trainer reads."""
     job = plan.job
@@ -105,7 +101,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         hyperparameters=job.spec.hyperparameters,
         quantization=job.spec.quantization,
         plan=job.spec.plan,
-        on_accelerator=asks_for_device(job.spec.resources),
+        on_accelerator=asks_for_devices(job.spec.resources.to_wire() if job.spec.resources else None),
         checkpoint=job.spec.checkpoint,
         world=world_of(job),
         workspace_path=workspace,
@@ -166,9 +162,8 @@ def stage_resources(resources: Resources | None, stage: str) -> Resources | None
     """
     if resources is None or stage == TRAIN:
         return resources
-    # What Kubernetes knows itself (cpu, memory, hugepages-2Mi) has no domain in its name; devices always have one.
     requests, limits = (
-        {name: amount for name, amount in (given or {}).items() if "/" not in name} or None
+        {name: amount for name, amount in (given or {}).items() if not is_device(name)} or None
         for given in (resources.requests, resources.limits)
     )
     return Resources(requests=requests, limits=limits)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pydantic import ValidationError
-from whetstone_api.adapter_artifact import FileEntry, Manifest
+from whetstone_api.adapter_artifact import CONFIG_FILE, FileEntry, Manifest
 from whetstone_api.digests import content_digest
 
 from whetstone_artifacts.folders import file_entry
@@ -11,6 +11,11 @@ from whetstone_artifacts.sources.remote import Content
 
 MODEL_RECORD = ".whetstone-model.json"
 """In a model's folder: what was written there."""
+
+
+def is_model(folder: Path) -> bool:
+    """Return whether a folder holds a model, and not an adapter, which may have a `config.json` beside it."""
+    return (folder / "config.json").is_file() and not (folder / CONFIG_FILE).exists()
 
 
 def model_digest(folder: Path) -> str:

@@ -8,8 +8,11 @@ follows from them.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from whetstone_api.model_facts import ModelFacts
+from whetstone_api.training_plan import Attention, BaseQuantization, PlanSpec, Switch
+from whetstone_api.training_settings import LoraSpec, Method
 
 from whetstone_artifacts.training_memory import TrainingMemory, TrainingShape, estimate_training
 
@@ -53,6 +56,47 @@ class Freedom:
     micro_batch: int | None = None
     checkpointing: bool | None = None
     typical_length: int = 1
+
+
+def freedom_of(plan: PlanSpec, *, batch_size: int, typical_length: int) -> Freedom:
+    """Return what a plan leaves open.
+
+    Args:
+        plan: What the spec fixes.
+        batch_size: Rows of an optimizer step on one device.
+        typical_length: Tokens of a usual row.
+    """
+    fixed, again = plan.micro_batch_size, plan.gradient_checkpointing
+    return Freedom(
+        batch_size=batch_size,
+        micro_batch=fixed if isinstance(fixed, int) else None,
+        checkpointing=None if again is Switch.AUTO else again is Switch.ENABLED,
+        typical_length=typical_length,
+    )
+
+
+def shape_of(
+    *, method: Method, lora: LoraSpec, plan: PlanSpec, quantization: BaseQuantization, longest: int
+) -> TrainingShape:
+    """Return a training on a GPU of its own, with one row a pass and no checkpointing.
+
+    Args:
+        method: What it learns by.
+        lora: The adapter's shape.
+        plan: What the spec fixes.
+        quantization: How the base is held.
+        longest: Tokens of the longest row.
+    """
+    return TrainingShape(
+        micro_batch=1,
+        # Both sides of a pair pass the model together.
+        length=longest * (1 if method is Method.SFT else 2),
+        rank=lora.rank,
+        targets=lora.target_modules,
+        dropout=Decimal(lora.dropout) > 0,
+        quantization=quantization.applied,
+        fused_attention=plan.attention is not Attention.EAGER,
+    )
 
 
 def choices(facts: ModelFacts, shape: TrainingShape, freedom: Freedom) -> list[Choice]:

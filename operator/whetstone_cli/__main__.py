@@ -7,11 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from whetstone_api.adapter_artifact import CONFIG_FILE
 from whetstone_api.source import PUSH_URI, scheme_of
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.folders import adapter_digest
-from whetstone_artifacts.models import model_digest
+from whetstone_artifacts.models import is_model, model_digest
 from whetstone_artifacts.sources.credentials import credentials_of_environment, read_credentials
 from whetstone_artifacts.sources.parcel import read_parcel
 from whetstone_artifacts.sources.push import open_destination
@@ -31,9 +30,8 @@ def digest(folder: Path) -> int:
     Returns:
         The exit code: 1 when the folder is neither.
     """
-    is_model = (folder / "config.json").is_file() and not (folder / CONFIG_FILE).exists()
     try:
-        print(model_digest(folder) if is_model else adapter_digest(folder))
+        print(model_digest(folder) if is_model(folder) else adapter_digest(folder))
     except ArtifactError as error:
         sys.stderr.write(f"whetstone: {error.message}\n")
         return EXIT_INVALID

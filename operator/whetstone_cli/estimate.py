@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,17 @@ from whetstone_api.capacity import AUTO, DEFAULT_RANK, DEFAULT_SLOTS, AdapterCap
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.model_facts import ModelFacts
 from whetstone_api.modelserver import ModelServer
-from whetstone_api.training_plan import Attention, Switch
-from whetstone_api.training_settings import Method
 from whetstone_artifacts.model_facts import facts_of_config, read_model_facts
 from whetstone_artifacts.serving_memory import estimate, quantity
-from whetstone_artifacts.training_choice import Choice, Freedom, choices, fastest, memory_bytes, most_sparing
-from whetstone_artifacts.training_memory import TrainingShape
+from whetstone_artifacts.training_choice import (
+    Choice,
+    choices,
+    fastest,
+    freedom_of,
+    memory_bytes,
+    most_sparing,
+    shape_of,
+)
 
 
 class EstimateError(Exception):
@@ -89,26 +93,13 @@ def estimate_object(
 
 
 def _training(job: LoRATrainingJob, facts: ModelFacts, *, longest: int | None, free: int | None) -> list[Estimated]:
-    asked, lora = job.spec.hyperparameters, job.spec.lora
+    asked = job.spec.hyperparameters
     length = longest or asked.max_length or facts.max_length
     plan = job.spec.plan
-    shape = TrainingShape(
-        micro_batch=1,
-        # Both sides of a pair pass the model together.
-        length=length * (1 if job.spec.method is Method.SFT else 2),
-        rank=lora.rank,
-        targets=lora.target_modules,
-        dropout=Decimal(lora.dropout) > 0,
-        quantization=job.spec.quantization.applied,
-        fused_attention=plan.attention is not Attention.EAGER,
+    shape = shape_of(
+        method=job.spec.method, lora=job.spec.lora, plan=plan, quantization=job.spec.quantization, longest=length
     )
-    again = plan.gradient_checkpointing
-    freedom = Freedom(
-        batch_size=asked.batch_size,
-        micro_batch=plan.micro_batch_size if isinstance(plan.micro_batch_size, int) else None,
-        checkpointing=None if again is Switch.AUTO else again is Switch.ENABLED,
-        typical_length=length,
-    )
+    freedom = freedom_of(plan, batch_size=asked.batch_size, typical_length=length)
     if free is None and plan.device_memory:
         free = memory_bytes(plan.device_memory)
     found = choices(facts, shape, freedom)

@@ -5,7 +5,6 @@ Nothing here changes what is learned: rows of an optimizer step, their order and
 
 import logging
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from pathlib import Path
 
 from whetstone_api.jobs import TrainingConfig
@@ -24,11 +23,12 @@ from whetstone_artifacts.training_choice import (
     Freedom,
     choices,
     fastest,
+    freedom_of,
     memory_bytes,
     most_sparing,
     next_smaller,
+    shape_of,
 )
-from whetstone_artifacts.training_memory import TrainingShape
 
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.recipe import Settings
@@ -257,11 +257,9 @@ def remember(plan: Plan, workspace: Path, *, recipe_digest: str) -> None:
 
 
 def _freedom(config: TrainingConfig, settings: Settings, dataset: DatasetReport) -> Freedom:
-    fixed, switch = config.plan.micro_batch_size, config.plan.gradient_checkpointing
-    return Freedom(
+    return freedom_of(
+        config.plan,
         batch_size=settings.batch_size // config.world.ranks,
-        micro_batch=fixed if isinstance(fixed, int) else None,
-        checkpointing=None if switch is Switch.AUTO else switch is Switch.ENABLED,
         typical_length=max(1, dataset.tokens // dataset.rows),
     )
 
@@ -296,17 +294,16 @@ def _over(found: list[Choice], best: Choice) -> str:
 def _choices(
     config: TrainingConfig, dataset: DatasetReport, facts: ModelFacts, freedom: Freedom, *, is_gpu: bool
 ) -> list[Choice]:
-    shape = TrainingShape(
-        micro_batch=1,
-        # Both sides of a pair pass the model together.
-        length=dataset.longest * (1 if config.method is Method.SFT else 2),
-        rank=config.lora.rank,
-        targets=config.lora.target_modules,
-        dropout=Decimal(config.lora.dropout) > 0,
+    shape = replace(
+        shape_of(
+            method=config.method,
+            lora=config.lora,
+            plan=config.plan,
+            quantization=config.quantization,
+            longest=dataset.longest,
+        ),
         width=2 if is_gpu else 4,
-        quantization=config.quantization.applied,
         shards=config.world.ranks if config.world.strategy is Strategy.FSDP else 1,
-        fused_attention=config.plan.attention is not Attention.EAGER,
     )
     if not is_gpu:
         # As the plan on a CPU is: see `_choose`.

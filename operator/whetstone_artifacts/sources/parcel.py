@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
-from whetstone_api.adapter_artifact import CONFIG_FILE, MANIFEST_FILE, FileEntry, Manifest
+from whetstone_api.adapter_artifact import MANIFEST_FILE, FileEntry, Manifest
 from whetstone_api.vocabulary import Reason
 
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.folders import verify_adapter
-from whetstone_artifacts.models import MODEL_RECORD, describe_model
+from whetstone_artifacts.models import MODEL_RECORD, describe_model, is_model
 from whetstone_artifacts.sources.remote import Content
 
 TAG_DIGITS = 12
@@ -77,7 +77,7 @@ def read_parcel(folder: Path) -> Parcel:
     Raises:
         ArtifactError: It is neither, or not what its manifest says.
     """
-    if (folder / "config.json").is_file() and not (folder / CONFIG_FILE).exists():
+    if is_model(folder):
         return Parcel(content=Content.MODEL, folder=folder, manifest=describe_model(folder), marker=MODEL_RECORD)
     return Parcel(content=Content.ADAPTER, folder=folder, manifest=verify_adapter(folder, None), marker=MANIFEST_FILE)
 

@@ -12,7 +12,7 @@ from whetstone_api.schema import Resources
 from whetstone_api.vocabulary import Annotation, Label, Reason
 
 from whetstone_operator.controllers.job_outcome import is_finished
-from whetstone_operator.controllers.queueing import CHANGED_SECONDS, queue_of
+from whetstone_operator.controllers.queueing import CHANGED_SECONDS, change_job, queue_of
 from whetstone_operator.kinds import JOB
 from whetstone_operator.resources.distributed import gpus_of
 from whetstone_operator.resources.job_pod import resources_digest
@@ -49,8 +49,8 @@ async def follow_changes(work: Work[LoRATrainingJob], jobs: Mapping[str, dict[st
             change["spec"] = {"activeDeadlineSeconds": spec.active_deadline_seconds}
         if queue_of(job) != spec.queue_name:
             change["metadata"] = {"labels": {str(Label.QUEUE): spec.queue_name}}
-        if change and not await work.context.kube.merge({"apiVersion": "batch/v1", "kind": "Job", **job}, change):
-            work.look_again(CHANGED_SECONDS)
+        if change:
+            await change_job(work, job, change)
 
 
 def _outdated(owner: LoRATrainingJob, job: Mapping[str, Any], stage: str) -> str | None:

@@ -88,7 +88,7 @@ async def follow_in_queue[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], job
         return
     if workload is None:
         if held and not job["spec"].get("suspend"):
-            await work.context.kube.merge({"apiVersion": "batch/v1", "kind": "Job", **job}, {"spec": {"suspend": True}})
+            await change_job(work, job, {"spec": {"suspend": True}})
         if held:
             work.look_again(LOOK_AGAIN_SECONDS)
     else:
@@ -102,6 +102,14 @@ async def follow_in_queue[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], job
     if held:
         message = f"Job {job['metadata']['name']} leaves queue {queue_of(job)} while spec.suspend is true"
         work.conditions.set(ConditionType.QUOTA_RESERVED, False, reason=Reason.SUSPENDED, message=message)
+
+
+async def change_job[R: (LoRATrainingJob, BenchmarkRun)](
+    work: Work[R], job: dict[str, Any], change: dict[str, Any]
+) -> None:
+    """Change an existing Job; one that has changed meanwhile is looked at again."""
+    if not await work.context.kube.merge({"apiVersion": "batch/v1", "kind": "Job", **job}, change):
+        work.look_again(CHANGED_SECONDS)
 
 
 async def require_admission[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], job: dict[str, Any]) -> None:

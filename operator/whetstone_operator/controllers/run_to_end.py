@@ -10,7 +10,7 @@ from whetstone_api.schema import ApiModel
 from whetstone_api.vocabulary import Annotation, ConditionType, Reason
 
 from whetstone_operator.controllers.job_outcome import Failed, Lost, Succeeded, is_finished, judge
-from whetstone_operator.controllers.queueing import CHANGED_SECONDS, follow_in_queue, queue_of, require_admission
+from whetstone_operator.controllers.queueing import change_job, follow_in_queue, queue_of, require_admission
 from whetstone_operator.kinds import JOB, POD
 from whetstone_operator.resources.distributed import JOB_NAME_LABEL
 from whetstone_operator.resources.metadata import selector_labels
@@ -179,7 +179,7 @@ async def _limit_life[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> None
         return
     for job in await work.context.kube.list(JOB, work.namespace, selector_labels(work.resource)):
         if is_finished(job) and job["spec"].get("ttlSecondsAfterFinished") != seconds:
-            await _change(work, job, {"spec": {"ttlSecondsAfterFinished": seconds}})
+            await change_job(work, job, {"spec": {"ttlSecondsAfterFinished": seconds}})
 
 
 async def _hold[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], job: dict[str, Any]) -> None:
@@ -187,14 +187,6 @@ async def _hold[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], job: dict[str
     wanted, suspended = work.resource.spec.suspend, bool(job["spec"].get("suspend"))
     held = Annotation.HELD in (job["metadata"].get("annotations") or {})
     if wanted and not suspended:
-        await _change(work, job, {"metadata": {"annotations": {Annotation.HELD: "true"}}, "spec": {"suspend": True}})
+        await change_job(work, job, {"metadata": {"annotations": {Annotation.HELD: "true"}}, "spec": {"suspend": True}})
     elif held and not wanted:
-        await _change(work, job, {"metadata": {"annotations": {Annotation.HELD: None}}, "spec": {"suspend": False}})
-
-
-async def _change[R: (LoRATrainingJob, BenchmarkRun)](
-    work: Work[R], job: dict[str, Any], change: dict[str, Any]
-) -> None:
-    """Change an existing Job; one that has changed meanwhile is looked at again."""
-    if not await work.context.kube.merge({"apiVersion": "batch/v1", "kind": "Job", **job}, change):
-        work.look_again(CHANGED_SECONDS)
+        await change_job(work, job, {"metadata": {"annotations": {Annotation.HELD: None}}, "spec": {"suspend": False}})

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 from integration.api import Api
-from integration.operator_process import USER, OperatorProcess, account_kubeconfig, install_rights, operators_entries
+from integration.operator_process import (
+    USER,
+    OperatorProcess,
+    account_kubeconfig,
+    install_rights,
+    operators_entries,
+    running_operator,
+)
 from integration.world import World
 from support.waiting import eventually
 from whetstone_dev.controlplane import ControlPlane
@@ -68,12 +75,8 @@ def operator_kubeconfig(control_plane: ControlPlane, api: Api, tmp_path_factory:
 @pytest.fixture
 def operator(operator_kubeconfig: Path, namespace: str, tmp_path: Path) -> Iterator[OperatorProcess]:
     """The running operator, serving the test's namespace only; it must not have logged an unexpected error."""
-    log = tmp_path / "operator.log"
-    process = OperatorProcess(kubeconfig=operator_kubeconfig, namespace=namespace, log=log)
-    process.start()
-    yield process
-    process.stop()
-    assert "Traceback" not in log.read_text(), log.read_text()[-6000:]
+    with running_operator(operator_kubeconfig, namespace, tmp_path / "operator.log") as process:
+        yield process
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,19 @@ class OperatorProcess:
 
     def _url(self, path: str) -> str:
         return f"http://127.0.0.1:{self._port}/{path}"
+
+
+@contextmanager
+def running_operator(kubeconfig: Path, namespace: str, log: Path) -> Iterator[OperatorProcess]:
+    """Run the operator for one namespace; it must not have logged an unexpected error by its end.
+
+    Args:
+        kubeconfig: Credentials of its account.
+        namespace: The one that it serves.
+        log: Where its output goes.
+    """
+    process = OperatorProcess(kubeconfig=kubeconfig, namespace=namespace, log=log)
+    process.start()
+    yield process
+    process.stop()
+    assert "Traceback" not in log.read_text(), log.read_text()[-6000:]

@@ -9,7 +9,14 @@ import pytest
 import yaml
 from integration.api import Api
 from integration.conftest import CRDS, is_established
-from integration.operator_process import USER, OperatorProcess, account_kubeconfig, install_rights, operators_entries
+from integration.operator_process import (
+    USER,
+    OperatorProcess,
+    account_kubeconfig,
+    install_rights,
+    operators_entries,
+    running_operator,
+)
 from integration.world import ADAPTER, DATASET, World
 from support.kueue import Kueue
 from support.waiting import eventually
@@ -79,12 +86,8 @@ def account(plane: ControlPlane, api: Api, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def operator(account: Path, world: World, tmp_path: Path) -> Iterator[OperatorProcess]:
-    log = tmp_path / "operator.log"
-    process = OperatorProcess(kubeconfig=account, namespace=world.namespace, log=log)
-    process.start()
-    yield process
-    process.stop()
-    assert "Traceback" not in log.read_text(), log.read_text()[-6000:]
+    with running_operator(account, world.namespace, tmp_path / "operator.log") as process:
+        yield process
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
-from whetstone_api.benchmarkrun import RunComparison, Verdict
+from whetstone_api.benchmark_result import RunComparison, Verdict
 from whetstone_api.reports import Outcome
 from whetstone_api.run_artifact import RESULTS_FILE, Comparability, RunArtifact, TaskScore
 from whetstone_api.vocabulary import Reason

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from whetstone_api.benchmarkrun import AgentName
+from whetstone_api.benchmark_agent import AgentName
 from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.run_artifact import HARBOR_FOLDER

@@ -5,7 +5,7 @@ from decimal import Decimal
 from importlib.metadata import version
 from typing import Any
 
-from whetstone_api.benchmarkrun import AgentName, AgentSpec, SamplingSpec
+from whetstone_api.benchmark_agent import AgentName, AgentSpec, SamplingSpec
 from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.run_artifact import Comparability

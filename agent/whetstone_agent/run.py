@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 from whetstone_api.adapter_artifact import LINEAGE_FILE, Lineage
-from whetstone_api.benchmarkrun import AgentName, MeasuredTarget, RunComparison
+from whetstone_api.benchmark_agent import AgentName
+from whetstone_api.benchmark_result import RunComparison
+from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.reports import Outcome, ProgressReport, TerminationReport
 from whetstone_api.run_artifact import RESULTS_FILE, RunArtifact

@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from whetstone_api.benchmarkrun import Interval, RunResults
+from whetstone_api.benchmark_result import Interval, RunResults
 from whetstone_api.run_artifact import TaskScore, TrialScore
 
 from whetstone_agent.statistics import CONFIDENCE, Range, mean_interval

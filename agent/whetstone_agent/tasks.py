@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from whetstone_api.benchmarkrun import HarborSuite
+from whetstone_api.benchmark_suite import HarborSuite
 from whetstone_api.digests import canonical_digest, content_digest
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.folders import file_entries

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from whetstone_api.benchmarkrun import GateSpec
+from whetstone_api.benchmark_gates import GateSpec
 from whetstone_api.schema import ApiModel, Rule, ServedName
 from whetstone_api.source import Digest
 

@@ -5,7 +5,8 @@ All places are paths inside the container; the operator has resolved references 
 
 from pydantic import Field
 
-from whetstone_api.benchmarkrun import AgentSpec, HarborSuite, SamplingSpec
+from whetstone_api.benchmark_agent import AgentSpec, SamplingSpec
+from whetstone_api.benchmark_suite import HarborSuite
 from whetstone_api.training_backend import Backend
 from whetstone_api.training_data import LossSpec, PreparationSpec, RowFilter
 from whetstone_api.training_distributed import World

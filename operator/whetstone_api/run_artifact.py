@@ -6,7 +6,8 @@ harbor/<job>/…    Harbor's job folder, whose `result.json` files are the truth
 
 from pydantic import Field
 
-from whetstone_api.benchmarkrun import MeasuredTarget, RunComparison, RunResults
+from whetstone_api.benchmark_result import RunComparison, RunResults
+from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.wire import WireModel
 
 RESULTS_FILE = "results.json"

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from whetstone_api.aliases import AliasStatus, AliasTarget, AliasTargetStatus, PromotionSpec
-from whetstone_api.benchmarkrun import BenchmarkRun, Verdict
+from whetstone_api.benchmark_result import Verdict
+from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.vocabulary import AliasMoveReason, ConditionType, Reason
 
 from whetstone_operator.controllers.gates import all_hold

@@ -3,7 +3,9 @@
 from typing import Any
 
 from pydantic import ValidationError
-from whetstone_api.benchmarkrun import BenchmarkRun, MeasuredTarget, RunComparison, RunProgress, RunResults, Verdict
+from whetstone_api.benchmark_result import RunComparison, RunProgress, RunResults, Verdict
+from whetstone_api.benchmark_target import MeasuredTarget
+from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.reports import TerminationReport
 from whetstone_api.source import Source
 from whetstone_api.vocabulary import Annotation, ConditionType, Reason

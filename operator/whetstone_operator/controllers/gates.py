@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from whetstone_api.benchmarkrun import BenchmarkRunSpec, GateMetric, GateSpec, RunComparison, RunResults, Verdict
+from whetstone_api.benchmark_gates import GateMetric, GateSpec
+from whetstone_api.benchmark_result import RunComparison, RunResults, Verdict
+from whetstone_api.benchmarkrun import BenchmarkRunSpec
 from whetstone_api.vocabulary import Reason
 
 NAMED_TASKS = 5

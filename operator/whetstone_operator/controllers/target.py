@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from whetstone_api.benchmarkrun import MeasuredTarget, TargetSpec
+from whetstone_api.benchmark_target import MeasuredTarget, TargetSpec
 from whetstone_api.modelserver import AdapterStatus, ModelServer
 from whetstone_api.source import Scheme, Source, scheme_of
 from whetstone_api.vocabulary import ConditionType, Reason

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from whetstone_api.benchmarkrun import BenchmarkRun, MeasuredTarget
+from whetstone_api.benchmark_target import MeasuredTarget
+from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.jobs import BenchmarkConfig, ObjectIdentity
 from whetstone_api.source import Source
 from whetstone_api.vocabulary import CONFIG_PATH, Annotation

@@ -15,7 +15,7 @@ from whetstone_agent.recipe import recipe_digest, sampling_identity
 from whetstone_agent.run import run_benchmark
 from whetstone_agent.tasks import admit_tasks
 from whetstone_api.access import API_KEY_VARIABLE
-from whetstone_api.benchmarkrun import SamplingSpec
+from whetstone_api.benchmark_agent import SamplingSpec
 from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.reports import MAX_TERMINATION_BYTES, Outcome, ProgressReport, TerminationReport

@@ -7,7 +7,7 @@ import pytest
 from unit.agent.conftest import write_task
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.tasks import admit_tasks, contaminated_tasks, suite_digest
-from whetstone_api.benchmarkrun import HarborSuite
+from whetstone_api.benchmark_suite import HarborSuite
 from whetstone_api.reports import Outcome
 from whetstone_api.vocabulary import Reason
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from whetstone_api.benchmarkrun import BenchmarkRunSpec, RunComparison, RunResults
+from whetstone_api.benchmark_result import RunComparison, RunResults
+from whetstone_api.benchmarkrun import BenchmarkRunSpec
 from whetstone_api.vocabulary import Reason
 from whetstone_operator.controllers.gates import judge_gates, judge_validity
 

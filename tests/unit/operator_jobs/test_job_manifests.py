@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from whetstone_api.access import API_KEY_VARIABLE
-from whetstone_api.benchmarkrun import BenchmarkRun, MeasuredTarget
+from whetstone_api.benchmark_target import MeasuredTarget
+from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.jobs import BenchmarkConfig, TrainingConfig
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.source import Source

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from whetstone_api.benchmarkrun import TargetSpec
+from whetstone_api.benchmark_target import TargetSpec
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.vocabulary import Reason
 from whetstone_operator.controllers.target import resolve_target

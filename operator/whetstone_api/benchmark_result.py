@@ -1,0 +1,93 @@
+"""What a BenchmarkRun tells of its trials: progress, figures, comparison."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from whetstone_api.schema import ApiModel, DecimalString, SignedDecimalString
+
+
+class RunProgress(ApiModel):
+    """Where the run is; written at most every 30 seconds."""
+
+    phase: Annotated[str, Field(max_length=32)]
+    """Preflight, Trials or Score."""
+    finished: int | None = None
+    """Trials that ended."""
+    total: int | None = None
+    """Trials in all."""
+    updated_at: Annotated[str, Field(max_length=64)] | None = None
+    """When this was reported, RFC 3339."""
+
+
+class Interval(ApiModel):
+    """A confidence interval."""
+
+    low: SignedDecimalString
+    """Lower end."""
+    high: SignedDecimalString
+    """Upper end."""
+    confidence: DecimalString = "0.95"
+    """Its confidence."""
+
+
+class RunResults(ApiModel):
+    """The figures of a run."""
+
+    tasks: int
+    """Tasks with at least one scored trial."""
+    trials: int
+    """Trials in all."""
+    mean: SignedDecimalString
+    """Mean reward over scored trials, averaged by task."""
+    strict_mean: SignedDecimalString
+    """The same with void trials as 0."""
+    interval: Interval | None = None
+    """Interval of the mean."""
+    coverage: DecimalString
+    """Share of trials that were scored."""
+    void: int
+    """Trials that the infrastructure spoiled."""
+    timeouts: int = 0
+    """Scored trials whose agent ran out of time."""
+    prompt_tokens: int | None = None
+    """Prompt tokens of all trials."""
+    completion_tokens: int | None = None
+    """Completion tokens of all trials."""
+    duration_seconds: int | None = None
+    """Seconds from first trial to last."""
+    uri: Annotated[str, Field(max_length=512)] | None = None
+    """Folder of the full results."""
+
+
+class Verdict(StrEnum):
+    """Outcome of a comparison."""
+
+    BETTER = "Better"
+    WORSE = "Worse"
+    INCONCLUSIVE = "Inconclusive"
+    NOT_COMPARABLE = "NotComparable"
+
+
+class RunComparison(ApiModel):
+    """The paired comparison with the baseline."""
+
+    baseline: Annotated[str, Field(max_length=63)]
+    """Name of the baseline run."""
+    verdict: Verdict
+    """Better or Worse only where the interval excludes 0."""
+    difference: SignedDecimalString | None = None
+    """Mean of the differences by task."""
+    interval: Interval | None = None
+    """Interval of the difference."""
+    wins: int | None = None
+    """Tasks on which this run scored higher."""
+    losses: int | None = None
+    """Tasks on which the baseline scored higher."""
+    ties: int | None = None
+    """Tasks on which both scored the same."""
+    minimum_detectable: DecimalString | None = None
+    """Smallest difference that so many tasks could have shown."""
+    message: Annotated[str, Field(max_length=1024)] | None = None
+    """Why the runs are not comparable."""

@@ -1,0 +1,32 @@
+"""What a BenchmarkRun measures."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from whetstone_api.schema import ApiModel, LocalRef, Rule, ServedName
+
+
+class TargetSpec(ApiModel):
+    """What to measure: a server's base model, or one of its adapters or aliases."""
+
+    model_server_ref: LocalRef
+    """The ModelServer."""
+    adapter: ServedName | None = None
+    """An adapter of that server; its version at the start of the run is measured."""
+    alias: ServedName | None = None
+    """An alias of that server; what it serves at the start of the run is measured."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(rule="!(has(self.adapter) && has(self.alias))", message="give at most one of adapter and alias"),
+    )
+
+
+class MeasuredTarget(ApiModel):
+    """What was measured."""
+
+    served_name: Annotated[str, Field(max_length=64)]
+    """Version that answered every trial."""
+    adapter: Annotated[str, Field(max_length=64)] | None = None
+    """Adapter's name; absent for the base."""
+    digest: Annotated[str, Field(max_length=71)] | None = None
+    """Content digest of the adapter; absent for the base."""

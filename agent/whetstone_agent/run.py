@@ -20,7 +20,9 @@ from whetstone_api.reports import Outcome, ProgressReport, TerminationReport
 from whetstone_api.run_artifact import RESULTS_FILE, RunArtifact
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.adoption import find_run
+from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.lock import output_lock
+from whetstone_artifacts.report import write_report
 from whetstone_artifacts.reporting import Reporter
 
 from whetstone_agent.comparison import compare, read_baseline
@@ -84,6 +86,7 @@ async def run_benchmark(
         adopted = artifact is not None
         if artifact is None:
             artifact = await _measure(request, reporter, environment or EnvironmentChoice())
+        _write_page(request, artifact)
     return _report(request, artifact, adopted=adopted)
 
 
@@ -208,6 +211,16 @@ def publish_results(output: Path, artifact: RunArtifact) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _write_page(request: Request, artifact: RunArtifact) -> None:
+    """Write the page for people; that this fails takes nothing from the result."""
+    baseline = request.config.baseline_path
+    compared = artifact.model_copy(update={"comparison": _comparison(request, artifact)})
+    try:
+        write_report(request.output, compared, Path(baseline) if baseline is not None else None)
+    except (OSError, ArtifactError):
+        log.exception("the page of the results was not written; `whetstone report` makes it anew")
 
 
 def training_tasks(config: BenchmarkConfig) -> list[str]:

@@ -22,6 +22,9 @@ NODE = {
 IMAGES = {"buildah": "buildah", "debootstrap": "debootstrap", "runc": "runc", "zstd": "zstd"}
 """The same for building images."""
 
+BROWSER = {"chromium": "chromium", "chromedriver": "chromium-driver"}
+"""The same for tests of pages."""
+
 
 def install(wanted: dict[str, str]) -> None:
     """Install the packages of the programs that are missing.

@@ -16,8 +16,8 @@ from whetstone_artifacts.sources.parcel import read_parcel
 from whetstone_artifacts.sources.push import open_destination
 from whetstone_artifacts.training_choice import memory_bytes
 
-EXIT_INVALID = 1
-EXIT_USAGE = 2
+from whetstone_cli import runs
+from whetstone_cli.exits import EXIT_INVALID, EXIT_USAGE
 
 
 def digest(folder: Path) -> int:
@@ -160,7 +160,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     memory.add_argument("--longest", type=int, help="tokens of the longest row or request")
     memory.add_argument("--memory", type=memory_bytes, help="memory of one accelerator, as in 80Gi")
     memory.add_argument("--output", choices=("text", "json"), default="text")
+    runs.add_commands(commands)
     options = parser.parse_args(arguments)
+    if "command_function" in options:
+        return int(options.command_function(options))
     if options.command == "push":
         return push(options.folder, options.uri, options.secret)
     if options.command == "estimate":

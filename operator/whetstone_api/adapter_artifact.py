@@ -1,11 +1,16 @@
-"""Format of a published adapter: a folder that PEFT and vLLM read, plus three files of ours.
+"""Format of a published adapter: a folder that PEFT and vLLM read, plus what tells of it.
 
     adapter_config.json, adapter_model.safetensors   identity: the content digest covers these
     probe.json                                       how the adapter changes the base's output (`Probe`)
     lineage.json                                     where it came from (`Lineage`)
+    tokenizer.json, chat_template.jinja, ...         the base's tokenizer and template (`is_tokenizer_file`)
+    training_metrics.json, training_loss.png         figures of each step (`TrainingRecord`), and their curve
+    README.md                                        model card of the Hugging Face Hub
     manifest.json                                    sizes and checksums of all other files (`Manifest`)
 
-The folder appears at its place by one rename, so a place holds either nothing or a whole artifact.
+The folder appears at its place by one rename, so a place holds either nothing or a whole artifact. Times, versions and
+speeds are in files that the content digest does not cover: a training that was killed on the way has the digest of one
+that was not.
 """
 
 from typing import Any
@@ -19,8 +24,41 @@ PROBE_FILE = "probe.json"
 LINEAGE_FILE = "lineage.json"
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
+METRICS_FILE = "training_metrics.json"
+CURVE_FILE = "training_loss.png"
+CARD_FILE = "README.md"
 IDENTITY_FILES = (CONFIG_FILE, WEIGHTS_FILE)
 """The files that the content digest covers: what an engine reads."""
+_TOKENIZER_FILES = frozenset(
+    {
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "vocab.txt",
+        "merges.txt",
+        "tokenizer.model",
+        "spiece.model",
+        "tekken.json",
+        "chat_template.jinja",
+        "chat_template.json",
+    }
+)
+
+
+def is_tokenizer_file(name: str) -> bool:
+    """Return whether a file of a model's folder belongs to its tokenizer or holds its chat template."""
+    return name in _TOKENIZER_FILES or name.endswith(".tiktoken")
+
+
+def is_served(name: str) -> bool:
+    """Return whether a server's copy of an adapter has a file of its folder.
+
+    Tokenizer and card are for people and for PEFT: a server renders and tokenizes with its base model's files.
+    """
+    is_plain = "/" not in name and not name.startswith(".") and name.endswith((".json", ".safetensors"))
+    return is_plain and name != METRICS_FILE and not is_tokenizer_file(name)
 
 
 class FileEntry(WireModel):
@@ -80,6 +118,20 @@ class Probe(WireModel):
     """Conversations by which a server's chat template can be compared with the one of the training."""
 
 
+class TrainingRecord(WireModel):
+    """Figures of a training, step by step."""
+
+    steps: list[dict[str, int | float]]
+    """Of each optimizer step: `step`, `loss`, `learningRate`, `gradNorm`, `tokensPerSecond`, and what
+    the method logs beside them."""
+    evaluations: list[dict[str, int | float]] = Field(default_factory=list)
+    """Of each evaluation: `step`, `evalLoss`, and others."""
+    published_step: int
+    """The step whose weights are published."""
+    final: dict[str, str]
+    """Final figures as decimals, as in the status."""
+
+
 class BaseIdentity(WireModel):
     """The base model of an adapter."""
 
@@ -115,7 +167,9 @@ class Lineage(WireModel):
     metrics: dict[str, str] = Field(default_factory=dict)
     """Final figures as decimals."""
     versions: dict[str, str] = Field(default_factory=dict)
-    """Versions of trl, peft, transformers, torch and whetstone."""
+    """Versions of Python and of the libraries that decide what comes out."""
+    image: str | None = None
+    """The trainer's image, as the operator named it."""
     plan: dict[str, object] | None = None
     """How the training used its device (`ChosenPlan`)."""
     published_at: str

@@ -55,6 +55,8 @@ class TrainingConfig(WireModel):
     """What the stages of `whetstone_trainer` read: prepare, train, merge."""
 
     backend: Backend = Backend.TRL
+    image: str | None = None
+    """The image that trains, for lineage."""
 
     object: ObjectIdentity
     report_url: str
@@ -62,6 +64,8 @@ class TrainingConfig(WireModel):
     base_model_path: str
     base_model_source: str
     """URI of the base model, for lineage and `base_model_name_or_path`."""
+    base_model_hub_id: str | None = None
+    """`owner/name` of the base model on the Hugging Face Hub: what `base_model_name_or_path` says instead."""
     init_adapter_path: str | None = None
     """Folder of the adapter to go on from; None for a new one."""
     init_adapter_source: str | None = None

@@ -17,7 +17,7 @@ from whetstone_api.schema import (
     Status,
     condition_column,
 )
-from whetstone_api.source import Source
+from whetstone_api.source import HubId, Source
 from whetstone_api.training_backend import BACKEND_RULES, Backend
 from whetstone_api.training_data import DatasetReport, DatasetSpec, LossSpec, PreparationSpec
 from whetstone_api.training_distributed import DistributedSpec
@@ -38,6 +38,9 @@ class BaseModelSpec(ApiModel):
     """Take the model that this ModelServer serves, and check the adapter against its capacity."""
     source: Source | None = None
     """The model's folder."""
+    hub_id: HubId | None = None
+    """Its name on the Hugging Face Hub, `owner/name`: for the adapter's configuration and model card, by which other
+    programs find the base. Nothing is read there."""
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="has(self.modelServerRef) != has(self.source)", message="give exactly one of modelServerRef and source"

@@ -25,12 +25,14 @@ ANY_URI = f"^({_PVC}|{_HUB}|{_S3}|{_HTTPS}|{_OCI})$"
 PUSH_URI = f"^({_FOLDER}|{_REPOSITORY}|{_S3}|{_TAGGED})$"
 """Places to push to: a folder of a claim, a repository of a hub, a folder of a bucket, a repository of a registry."""
 FILE_URI = f"^({_PVC}|{_HUB_FILE}|{_S3}|{_HTTPS})$"
+HUB_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$"
 DIGEST = r"^sha256:[0-9a-f]{64}$"
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 
 SourceUri = Annotated[str, Field(min_length=7, max_length=512, pattern=PVC_URI)]
 AnyUri = Annotated[str, Field(min_length=7, max_length=512, pattern=ANY_URI)]
 FileUri = Annotated[str, Field(min_length=7, max_length=512, pattern=FILE_URI)]
+HubId = Annotated[str, Field(min_length=3, max_length=193, pattern=HUB_ID)]
 Digest = Annotated[str, Field(max_length=71, pattern=DIGEST)]
 
 PLAIN = Rule(

@@ -16,6 +16,7 @@ from whetstone_api.adapter_artifact import (
     WEIGHTS_FILE,
     FileEntry,
     Manifest,
+    is_served,
 )
 from whetstone_api.digests import content_digest
 from whetstone_api.vocabulary import Reason
@@ -100,8 +101,8 @@ def verify_adapter(folder: Path, digest: str | None) -> Manifest:
 def fetch_adapter(source: Path, target: Path, digest: str) -> None:
     """Copy an adapter out of a store; the target appears whole and verified, or not at all.
 
-    Only what an engine or a probe may read is copied: top-level `*.json` and `*.safetensors` files. Calling it again
-    with a verified target does nothing.
+    Only what an engine or a probe may read is copied (`is_served`). Calling it again with a verified target does
+    nothing.
 
     Args:
         source: Folder in a mounted store.
@@ -120,7 +121,7 @@ def fetch_adapter(source: Path, target: Path, digest: str) -> None:
     temporary.mkdir()
     try:
         for path in sorted(source.iterdir()):
-            if path.suffix in (".json", ".safetensors") and not path.is_symlink() and path.is_file():
+            if is_served(path.name) and not path.is_symlink() and path.is_file():
                 shutil.copyfile(path, temporary / path.name)
         admit_adapter(temporary, target, digest, place=str(source))
     except BaseException:
@@ -154,7 +155,7 @@ def admit_adapter(temporary: Path, target: Path, digest: str, *, place: str) -> 
     """
     recorded = _read_manifest(temporary)
     if recorded is not None:
-        _compare(place, {k: v for k, v in recorded.files.items() if _copied(k)}, file_entries(temporary))
+        _compare(place, {k: v for k, v in recorded.files.items() if is_served(k)}, file_entries(temporary))
     (temporary / MANIFEST_FILE).unlink(missing_ok=True)
     found = write_manifest(temporary).digest
     _require_digest(place, found, digest)
@@ -209,10 +210,6 @@ def _require_digest(folder: Path | str, found: str, expected: str) -> None:
             Reason.DIGEST_MISMATCH,
             f"{folder} holds {found}, not the expected {expected}; restore the files or name the digest that is there",
         )
-
-
-def _copied(name: str) -> bool:
-    return "/" not in name and name.endswith((".json", ".safetensors"))
 
 
 def _require_folder(folder: Path) -> None:

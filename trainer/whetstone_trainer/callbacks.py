@@ -13,6 +13,7 @@ from whetstone_trainer.distributed import Ranks
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.evaluation import evaluated
 from whetstone_trainer.progress import Progress
+from whetstone_trainer.record import SPEED
 from whetstone_trainer.stopping import StopSignal
 
 
@@ -31,11 +32,21 @@ class ProgressCallback(TrainerCallback):
         self._tokens_per_step = tokens_per_step
         self._started = time.monotonic()
         self._first_step = 0
+        self._step_started = self._started
+        self._step_seconds = 0.0
 
     def on_train_begin(self, _args: Any, state: Any, _control: Any, **_kwargs: Any) -> None:
         """Start the clock of this attempt."""
         self._started = time.monotonic()
         self._first_step = state.global_step
+
+    def on_step_begin(self, _args: Any, _state: Any, _control: Any, **_kwargs: Any) -> None:
+        """Start the clock of a step."""
+        self._step_started = time.monotonic()
+
+    def on_step_end(self, _args: Any, _state: Any, _control: Any, **_kwargs: Any) -> None:
+        """Stop the clock of the step: evaluation and checkpoint come after it."""
+        self._step_seconds = time.monotonic() - self._step_started
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: dict[str, Any] | None = None, **_kwargs: Any) -> None:
         """Take the figures of a step.
@@ -54,6 +65,9 @@ class ProgressCallback(TrainerCallback):
                 " spec.hyperparameters.learningRate or raise warmupRatio",
             )
         self.losses.append(loss)
+        if self._step_seconds:
+            # The log is in every checkpoint, so a training that goes on knows the speed of the steps before.
+            state.log_history[-1][SPEED] = round(self._tokens_per_step / self._step_seconds, 1)
         done = state.global_step - self._first_step
         seconds = (time.monotonic() - self._started) / done if done else None
         self._progress.step(

@@ -1,6 +1,9 @@
-"""Verify and Publish: the adapter's folder, checked, with probe and lineage, moved to its place by one rename."""
+"""Verify and Publish: the adapter's folder, checked, with all that tells of it, moved to its place by one rename."""
 
 import json
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -17,30 +20,45 @@ from whetstone_api.adapter_artifact import (
     Lineage,
     Manifest,
     Probe,
+    is_tokenizer_file,
 )
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.training_plan import ChosenPlan
 from whetstone_api.training_result import PublishedAdapter
 from whetstone_api.vocabulary import Reason
-from whetstone_artifacts.folders import publish_folder, write_manifest
+from whetstone_artifacts.folders import adapter_digest, publish_folder, write_manifest
 from whetstone_artifacts.preflight import check_adapter
 
 from whetstone_trainer.errors import UserError
+from whetstone_trainer.model_card import write_card
 from whetstone_trainer.prepared import PreparedReport
 from whetstone_trainer.recipe import Recipe
+from whetstone_trainer.record import training_record, write_record
 
-PACKAGES = ("trl", "peft", "transformers", "torch", "whetstone")
+PACKAGES = (
+    "accelerate",
+    "bitsandbytes",
+    "datasets",
+    "flash-attn",
+    "peft",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "trl",
+    "unsloth",
+    "whetstone",
+)
 
 
-def save_adapter(model: Any, folder: Path, *, base_source: str) -> None:
+def save_adapter(model: Any, folder: Path, *, base: str) -> None:
     """Write `adapter_config.json` and `adapter_model.safetensors`; equal weights give equal bytes.
 
     Args:
         model: PEFT model.
         folder: Where to.
-        base_source: URI of the base model; a path inside this container would mean nothing elsewhere.
+        base: Hub id or URI of the base model; a path inside this container would mean nothing elsewhere.
     """
-    model.peft_config["default"].base_model_name_or_path = base_source
+    model.peft_config["default"].base_model_name_or_path = base
     model.save_pretrained(str(folder), safe_serialization=True, save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)
     # Safetensors writes for its own user only; the servers that mount the store may run as another.
@@ -92,6 +110,7 @@ def publish_adapter(
     metrics: dict[str, str],
     plan: ChosenPlan,
     step: int,
+    history: Sequence[Mapping[str, Any]],
 ) -> PublishedAdapter:
     """Complete the folder and move it to the output place.
 
@@ -104,6 +123,7 @@ def publish_adapter(
         metrics: Final figures as decimals.
         plan: How the device was used.
         step: Optimizer step whose weights these are.
+        history: Transformers' log of all steps.
 
     Raises:
         ArtifactError: `OUTPUT_OCCUPIED`.
@@ -121,17 +141,28 @@ def publish_adapter(
         plan=plan.to_wire(),
         step=step,
         versions=_versions(),
+        image=config.image,
         published_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     )
     (folder / PROBE_FILE).write_text(probe.to_json())
     (folder / LINEAGE_FILE).write_text(lineage.to_json())
+    copy_tokenizer(Path(config.base_model_path), folder)
+    write_record(folder, training_record(history, published_step=step, final=metrics))
+    write_card(folder, config, lineage, digest=adapter_digest(folder))
     write_manifest(folder)
     publish_folder(folder, Path(config.output_path))
     return published(config, lineage)
 
 
+def copy_tokenizer(base: Path, folder: Path) -> None:
+    """Put the base's tokenizer and chat template beside the adapter, where users of PEFT look for them."""
+    for path in sorted(base.iterdir()):
+        if is_tokenizer_file(path.name) and path.is_file():
+            shutil.copyfile(path, folder / path.name)
+
+
 def _versions() -> dict[str, str]:
-    found: dict[str, str] = {}
+    found = {"python": platform.python_version()}
     for name in PACKAGES:
         # Run from a source tree, Whetstone itself is not an installed package.
         with suppress(PackageNotFoundError):

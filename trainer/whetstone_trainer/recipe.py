@@ -146,6 +146,9 @@ def _always(
 def _where_set(config: TrainingConfig, fingerprint: str) -> dict[str, Any]:
     """Return what counts only where a job says it, so that a job that does not has the recipe that it always had."""
     content: dict[str, Any] = {}
+    if config.base_model_hub_id is not None:
+        # It is in the adapter's own configuration, which the content digest covers.
+        content["baseHubId"] = config.base_model_hub_id
     if config.backend is not Backend.TRL:
         content["backend"] = config.backend
     if config.preparation.too_long is not TooLong.FAIL:

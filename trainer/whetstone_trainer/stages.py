@@ -129,7 +129,7 @@ def _verify_and_publish(
 
     progress.phase("Verify")
     with beside(Path(config.output_path)) as folder:
-        save_adapter(trained.model, folder, base_source=config.base_model_source)
+        save_adapter(trained.model, folder, base=config.base_model_hub_id or config.base_model_source)
         verify_saved(folder, config)
         served = served_model(config, trained.model, folder)
         probe = record_probe(
@@ -146,6 +146,7 @@ def _verify_and_publish(
             metrics=trained.metrics,
             plan=trained.plan,
             step=trained.step,
+            history=trained.history,
         )
         progress.published(adapter)
     return adapter

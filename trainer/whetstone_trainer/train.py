@@ -51,6 +51,7 @@ class Trained:
         metrics: Final figures as decimals.
         plan: How the device was used.
         step: Optimizer step whose weights these are.
+        history: Transformers' log of all steps.
     """
 
     model: Any
@@ -58,6 +59,7 @@ class Trained:
     metrics: dict[str, str]
     plan: ChosenPlan
     step: int
+    history: list[dict[str, Any]]
 
 
 def train_adapter(
@@ -123,7 +125,7 @@ def train_adapter(
         take_weights(trainer.model, checkpoints.at(best))
     drop_reference(trainer.model)
     metrics = final_metrics(history, step=best, train_seconds=seconds, tokens=last * tokens_per_step)
-    return Trained(model=trainer.model, rows=rows, metrics=metrics, plan=chosen, step=best)
+    return Trained(model=trainer.model, rows=rows, metrics=metrics, plan=chosen, step=best, history=list(history))
 
 
 def _checkpoints(

@@ -5,13 +5,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from whetstone_api.adapter_artifact import CONFIG_FILE, LINEAGE_FILE, MANIFEST_FILE, PROBE_FILE, WEIGHTS_FILE
+from whetstone_api.adapter_artifact import (
+    CONFIG_FILE,
+    LINEAGE_FILE,
+    MANIFEST_FILE,
+    PROBE_FILE,
+    WEIGHTS_FILE,
+    is_served,
+)
 from whetstone_api.vocabulary import Reason
 
 from whetstone_artifacts.errors import ArtifactError
 
-ADAPTER_SUFFIXES = frozenset({".json", ".safetensors"})
-MODEL_SUFFIXES = ADAPTER_SUFFIXES | {".txt", ".jinja", ".model", ".tiktoken"}
+MODEL_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".jinja", ".model", ".tiktoken"})
 READ_ATTEMPTS = 4
 """Tries of one range, where the library does not repeat by itself: a dropped connection costs a piece only."""
 
@@ -24,8 +30,9 @@ class Content(StrEnum):
 
     def takes(self, name: str) -> bool:
         """Return whether a file of the place belongs to it. Pickles and programs never do."""
-        suffixes = ADAPTER_SUFFIXES if self is Content.ADAPTER else MODEL_SUFFIXES
-        return "/" not in name and not name.startswith(".") and any(name.endswith(suffix) for suffix in suffixes)
+        if self is Content.ADAPTER:
+            return is_served(name)
+        return "/" not in name and not name.startswith(".") and any(name.endswith(suffix) for suffix in MODEL_SUFFIXES)
 
 
 REQUIRED_FILES = {Content.ADAPTER: (CONFIG_FILE, WEIGHTS_FILE), Content.MODEL: ("config.json",)}

@@ -82,12 +82,14 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
     workspace = f"{CLAIMS_ROOT}/{workspace_claim(job)}/{folder}"
     return TrainingConfig(
         backend=job.spec.backend,
+        image=trainer_image(plan, TRAIN),
         object=ObjectIdentity(
             kind=job.kind_name, namespace=job.metadata.namespace, name=job.metadata.name, uid=job.metadata.uid
         ),
         report_url=report_url(job, plan.settings),
         base_model_path=plan.base.mount_path,
         base_model_source=plan.base.uri,
+        base_model_hub_id=job.spec.base_model.hub_id,
         init_adapter_path=plan.init.mount_path if plan.init else None,
         init_adapter_source=plan.init.uri if plan.init else None,
         datasets=dataset_files(job, workspace=workspace),

@@ -176,7 +176,11 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
         },
     }
     spec = {
-        "baseModel": {"modelServerRef": {"name": "server"}} if referring else {"source": {"uri": "pvc://models/base"}},
+        "baseModel": (
+            {"modelServerRef": {"name": "server"}}
+            if referring
+            else {"source": {"uri": "pvc://models/base"}, "hubId": "owner/base"}
+        ),
         "initAdapter": (
             {"trainingJobRef": {"name": "first"}} if referring else {"source": {"uri": "pvc://adapters/first"}}
         ),

@@ -361,6 +361,12 @@ PUSH_URI = Format(
         "hf://org/model@main",
     ),
 )
+HUB_ID = Format(
+    3,
+    193,
+    accept=("o/m", "HuggingFaceTB/SmolLM2-135M", "0/a.b_c-d", "a" * 96 + "/" + "b" * 96),
+    reject=("model", "hf://o/m", "o/m@main", "o/m/x", "-o/m", "o/.m", "o/ m", "/model", "owner/"),
+)
 FILE_URI = Format(
     7,
     512,
@@ -449,6 +455,7 @@ FORMATS: Mapping[str, Format] = {
     f"{BR}.status.results.interval.low": SIGNED_DECIMAL,
     f"{BR}.status.results.mean": SIGNED_DECIMAL,
     f"{BR}.status.results.strictMean": SIGNED_DECIMAL,
+    f"{LT}.spec.baseModel.hubId": HUB_ID,
     f"{LT}.spec.baseModel.modelServerRef.name": OBJECT_NAME,
     f"{LT}.spec.baseModel.source.uri": URI,
     f"{LT}.spec.datasets[].name": VOLUME_NAME,

@@ -77,7 +77,9 @@ def test_foreign_adapter_without_manifest_verifies(tmp_path: Path) -> None:
 
 def test_fetched_copy_is_whole_and_fetching_again_does_nothing(tmp_path: Path) -> None:
     digest = make_adapter(tmp_path / "a", history=lineage())
-    (tmp_path / "a" / "optimizer.pt").write_bytes(b"pickle")
+    for name in ("optimizer.pt", "README.md", "tokenizer.json", "chat_template.jinja", "training_metrics.json"):
+        (tmp_path / "a" / name).write_text("not for a server")
+    write_manifest(tmp_path / "a")
     fetch_adapter(tmp_path / "a", tmp_path / "copy", digest)
     assert set(verify_adapter(tmp_path / "copy", digest).files) == {*IDENTITY_FILES, LINEAGE_FILE}
     before = (tmp_path / "copy" / WEIGHTS_FILE).stat().st_ino

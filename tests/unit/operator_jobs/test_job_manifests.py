@@ -150,6 +150,15 @@ def test_training_config_says_how_the_device_is_used(resources: dict[str, Any] |
     assert (config.plan.micro_batch_size, config.plan.compile) == (2, "Disabled")
 
 
+def test_training_config_names_image_and_base_for_the_adapters_readers() -> None:
+    plan = make_training_plan(make_training())
+    config = TrainingConfig.model_validate_json(training_config_map(plan)["data"]["config.json"])
+    assert (config.image, config.base_model_hub_id) == ("r/trainer:1", None)
+    job = make_training(image="mine:2", baseModel={"source": {"uri": "pvc://models/m"}, "hubId": "owner/m"})
+    config = TrainingConfig.model_validate_json(training_config_map(make_training_plan(job))["data"]["config.json"])
+    assert (config.image, config.base_model_hub_id) == ("mine:2", "owner/m")
+
+
 def test_stage_that_may_ask_for_nothing_asks_for_nothing() -> None:
     job = make_training(resources={"limits": {"amd.com/gpu": 1}})
     assert pod_of(training_job(make_training_plan(job), "prepare"))["containers"][0]["resources"] == {}

@@ -47,6 +47,7 @@ def test_adapter_names_its_base_by_uri_and_its_lineage(undisturbed: Job) -> None
     assert lineage.recipe["hyperparameters"]["learningRate"] == "0.01"  # type: ignore[index]
     assert lineage.task_digests == ["sha256:0", "sha256:1", "sha256:2", "sha256:3"]
     assert lineage.versions["trl"] == "1.16.0"
+    assert lineage.image is None
 
 
 def test_rank_stabilised_scaling_is_trained_and_recorded(job: Job) -> None:

@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from whetstone_api.benchmark_agent import AgentName
 from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.run_artifact import HARBOR_FOLDER
 
-from whetstone_agent.conversation import SYSTEM_PROMPT
+from whetstone_agent.agents.catalog import agent_entries
 from whetstone_agent.scoring import read_trial, read_trials
 from whetstone_agent.tasks import AdmittedTask
 
 ENVIRONMENT: Final = "whetstone_agent.environment:PodEnvironment"
-AGENT: Final = "whetstone_agent.iterative:IterativeBashAgent"
 VOID_RETRIES: Final = 2
 """Tries that a void trial gets beyond its first."""
-_ABORTING: Final = frozenset({"TargetChangedError", "TrialsForbiddenError"})
+_ABORTING: Final = frozenset({"TargetChangedError", "TrialsForbiddenError", "RunBudgetExceededError"})
 """Errors of one trial after which no other can be worth anything."""
 _RETRIED: Final = (
     "PodStartError",
@@ -72,11 +70,8 @@ def prepare_process() -> None:
 def job_settings(
     config: BenchmarkConfig, tasks: Sequence[AdmittedTask], environment: EnvironmentChoice
 ) -> dict[str, Any]:
-    """Return Harbor's job configuration without name and place.
-
-    The attempts of our own agent are one Harbor agent each, because each has a seed of its own.
-    """
-    agents, attempts = _agents(config)
+    """Return Harbor's job configuration without name and place."""
+    agents, attempts = agent_entries(config)
     void = {"should_grade": False, "has_valid_reward": False}
     options = environment.options if environment.options is not None else _pod_options(config, tasks)
     return {
@@ -84,7 +79,10 @@ def job_settings(
         "n_concurrent_trials": config.concurrency,
         "quiet": True,
         "retry": {"max_retries": VOID_RETRIES, "include_exceptions": list(_RETRIED), "min_wait_sec": 2.0},
-        "override_error_policy": {name: {**void, "should_retry": name in _RETRIED} for name in _VOID},
+        "override_error_policy": {
+            **{name: {**void, "should_retry": name in _RETRIED} for name in _VOID},
+            "BudgetExceededError": {"should_grade": True, "has_valid_reward": True, "should_retry": False},
+        },
         "environment": {"import_path": environment.import_path, "kwargs": options},
         "agents": agents,
         "tasks": [{"path": str(task.path)} for task in tasks],
@@ -158,31 +156,6 @@ def _on_ended(done: set[str], total: int, progress: Progress) -> Callable[[Any],
 def _first(group: BaseExceptionGroup[AbortedError]) -> AbortedError:
     first = group.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
-
-
-def _agents(config: BenchmarkConfig) -> tuple[list[dict[str, Any]], int]:
-    if config.agent.name is not AgentName.WHETSTONE:
-        return [{"name": config.agent.name.value}], config.attempts
-    parameters = config.agent.parameters
-    agents = [
-        {
-            "import_path": AGENT,
-            "model_name": config.served_name,
-            "skip_model_parsing": True,
-            "kwargs": {
-                "server_url": config.server_url,
-                "served_name": config.served_name,
-                "system_prompt": parameters.system_prompt or SYSTEM_PROMPT,
-                "max_turns": parameters.max_turns,
-                "max_tokens": parameters.max_tokens,
-                "temperature": float(config.sampling.temperature),
-                "top_p": float(config.sampling.top_p),
-                "seed": config.sampling.seed + attempt,
-            },
-        }
-        for attempt in range(config.attempts)
-    ]
-    return agents, 1
 
 
 def _pod_options(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> dict[str, Any]:

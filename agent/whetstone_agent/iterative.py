@@ -14,26 +14,13 @@ from openai import APIConnectionError, APIStatusError, AsyncOpenAI
 from pydantic import Field
 from whetstone_api.vocabulary import ADAPTER_HEADER
 
-from whetstone_agent.api_key import api_key
+from whetstone_agent.agents.errors import ModelRefusedError, ModelUnavailableError, TargetChangedError
+from whetstone_agent.agents.usage import outgrown
+from whetstone_agent.api_key import NO_KEY
 from whetstone_agent.conversation import SYSTEM_PROMPT, Action, observation, parse_reply
 
 COMMAND_SECONDS: Final = 120
 """Longest time of one command; it ends with exit code 124 then."""
-REQUEST_SECONDS: Final = 600.0
-MODEL_RETRIES: Final = 5
-_OVERFLOW_WORDS: Final = ("context length", "context_length", "maximum context", "maximum input length")
-
-
-class ModelUnavailableError(Exception):
-    """The model server did not answer: the trial is void and is tried again."""
-
-
-class ModelRefusedError(Exception):
-    """The model server refused a request for a reason that is not the model's doing: the trial is void."""
-
-
-class TargetChangedError(Exception):
-    """Another version than the measured one answered: the whole run is worth nothing."""
 
 
 class IterativeBashOptions(AgentOptions):
@@ -113,9 +100,10 @@ class IterativeBashAgent(BaseAgent):
         episode = Episode(messages=[*messages, {"role": "user", "content": instruction.rstrip()}])
         async with AsyncOpenAI(
             base_url=self._settings.server_url,
-            api_key=api_key(),
-            max_retries=MODEL_RETRIES,
-            timeout=REQUEST_SECONDS,
+            api_key=NO_KEY,
+            # The door tries again, and keeps the time.
+            max_retries=0,
+            timeout=None,
         ) as client:
             self._client = client
             try:
@@ -159,7 +147,7 @@ class IterativeBashAgent(BaseAgent):
         except APIConnectionError as error:
             raise ModelUnavailableError(f"{settings.server_url} does not answer: {error}") from error
         except APIStatusError as error:
-            if _outgrown(error):
+            if outgrown(error.status_code, str(error.message)):
                 return None
             raise _refusal(error, settings.served_name) from error
         answered = raw.headers.get(ADAPTER_HEADER)
@@ -222,11 +210,6 @@ async def _execute(environment: BaseEnvironment, command: str) -> str:
         command=f"bash -c {shlex.quote(command)} 2>&1 </dev/null", timeout_sec=COMMAND_SECONDS
     )
     return observation(result.return_code, (result.stdout or "") + (result.stderr or ""))
-
-
-def _outgrown(error: APIStatusError) -> bool:
-    """Say whether the conversation no longer fits the model's context."""
-    return error.status_code == 400 and any(word in str(error.message).lower() for word in _OVERFLOW_WORDS)
 
 
 def _refusal(error: APIStatusError, served_name: str) -> Exception:

@@ -5,26 +5,13 @@ from decimal import Decimal
 from importlib.metadata import version
 from typing import Any
 
-from whetstone_api.benchmark_agent import AgentName, AgentSpec, SamplingSpec
+from whetstone_api.benchmark_agent import SamplingSpec
 from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.run_artifact import Comparability
 
-from whetstone_agent.conversation import SYSTEM_PROMPT
+from whetstone_agent.agents.catalog import agent_identity
 from whetstone_agent.tasks import AdmittedTask, suite_digest
-
-
-def agent_identity(agent: AgentSpec) -> dict[str, Any]:
-    """Return what makes an agent itself. Parameters of `whetstone` mean nothing to `oracle` and `nop`."""
-    if agent.name is not AgentName.WHETSTONE:
-        return {"name": agent.name.value}
-    parameters = agent.parameters
-    return {
-        "name": agent.name.value,
-        "maxTurns": parameters.max_turns,
-        "maxTokens": parameters.max_tokens,
-        "systemPrompt": parameters.system_prompt or SYSTEM_PROMPT,
-    }
 
 
 def sampling_identity(sampling: SamplingSpec) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 from whetstone_api.adapter_artifact import LINEAGE_FILE, Lineage
-from whetstone_api.benchmark_agent import AgentName
 from whetstone_api.benchmark_result import RunComparison
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.jobs import BenchmarkConfig
@@ -25,6 +24,8 @@ from whetstone_artifacts.lock import output_lock
 from whetstone_artifacts.report import write_report
 from whetstone_artifacts.reporting import Reporter
 
+from whetstone_agent.agents.catalog import asks_model, validate_agent
+from whetstone_agent.agents.doorway import model_door
 from whetstone_agent.comparison import compare, read_baseline
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.harness import (
@@ -91,6 +92,7 @@ async def run_benchmark(
 
 
 def _admit(config: BenchmarkConfig) -> Request:
+    validate_agent(config.agent)
     tasks = admit_tasks(Path(config.dataset_path), config.suite)
     baseline = None
     if config.baseline_path is not None:
@@ -100,10 +102,10 @@ def _admit(config: BenchmarkConfig) -> Request:
 
 async def _measure(request: Request, reporter: Reporter, environment: EnvironmentChoice) -> RunArtifact:
     config = request.config
-    asks_model = config.agent.name is AgentName.WHETSTONE
+    asking = asks_model(config.agent)
     if environment.import_path == ENVIRONMENT:
         await _prepare_cluster(request, environment)
-    if asks_model:
+    if asking:
         await check_target(server_url=config.server_url, served_name=config.served_name)
     settings = job_settings(config, request.tasks, environment)
     folder = job_folder(request.output, request.recipe, settings)
@@ -112,11 +114,12 @@ async def _measure(request: Request, reporter: Reporter, environment: Environmen
         reporter.send(ProgressReport(phase="Trials", step=done, max_steps=total))
 
     try:
-        await run_job(folder, settings, progress)
+        async with model_door(config, folder):
+            await run_job(folder, settings, progress)
     except AbortedError as error:
         raise _aborted(error, config) from error
     reporter.send(ProgressReport(phase="Score"))
-    if asks_model:
+    if asking:
         await check_target(server_url=config.server_url, served_name=config.served_name, during=True)
     artifact = _artifact(request, folder)
     publish_results(request.output, artifact)
@@ -156,6 +159,9 @@ async def _prepare_cluster(request: Request, environment: EnvironmentChoice) -> 
 def _aborted(error: AbortedError, config: BenchmarkConfig) -> RunFailure:
     if error.error == "TrialsForbiddenError":
         return _forbidden(error.message, config)
+    if error.error == "RunBudgetExceededError":
+        kept = "finished trials are kept: create the run again with a larger budget and the same output to go on"
+        return RunFailure(Reason.BUDGET_EXCEEDED, f"{error.message}; {kept}")
     message = f"{error.message}; no result is published: start the run again when the server is settled"
     return RunFailure(Reason.TARGET_CHANGED, message)
 

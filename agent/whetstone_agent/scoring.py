@@ -23,6 +23,7 @@ from whetstone_agent.tasks import AdmittedTask
 AGENT_ERRORS: Final = frozenset(
     {
         "AgentTimeoutError",
+        "BudgetExceededError",
         "NonZeroAgentExitCodeError",
         "ContextWindowExceededError",
         "ContextLengthExceededError",

@@ -306,6 +306,8 @@ class Reason(StrEnum):
     """The target adapter is not effective on every replica; a run would measure something else."""
     TARGET_CHANGED = "TargetChanged"
     """Another version than the measured one answered during the run."""
+    BUDGET_EXCEEDED = "BudgetExceeded"
+    """The trials together used up `agent.budget.runTokens`; finished ones are kept, and there is no result."""
     TOO_MANY_ERRORS = "TooManyErrors"
     """More trials are void than `maximumErrorRate` allows."""
     WITHIN_LIMITS = "WithinLimits"

@@ -331,7 +331,11 @@ def benchmark_run(*, improving: bool) -> Object:
                 "trialResources": RESOURCES,
             }
         },
-        "agent": {"name": "whetstone", "parameters": {"maxTurns": 3, "maxTokens": 64, "systemPrompt": "Be brief."}},
+        "agent": {
+            "name": "whetstone",
+            "parameters": {"maxTurns": 3, "maxTokens": 64, "systemPrompt": "Be brief.", "contextTokens": 2048},
+            "budget": {"tokens": 9000, "wallClockSeconds": 600, "runTokens": 90000},
+        },
         "sampling": {"temperature": "0", "topP": "1", "seed": 0},
         "attempts": 1,
         "concurrency": 4,

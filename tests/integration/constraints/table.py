@@ -12,7 +12,7 @@ from integration.constraints.objects import DIGEST
 BR, LT, MS = "BenchmarkRun", "LoRATrainingJob", "ModelServer"
 
 ENUMS: Mapping[str, tuple[Any, ...]] = {
-    f"{BR}.spec.agent.name": ("whetstone", "oracle", "nop"),
+    f"{BR}.spec.agent.name": ("terminus-2", "whetstone", "oracle", "nop"),
     f"{BR}.spec.gates[].metric": ("Mean", "StrictMean", "Coverage"),
     f"{BR}.status.comparison.verdict": ("Better", "Worse", "Inconclusive", "NotComparable"),
     f"{LT}.spec.backend": ("TRL", "Unsloth"),
@@ -45,6 +45,10 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
 
 RANGES: Mapping[str, tuple[int, int]] = {
     f"{BR}.spec.activeDeadlineSeconds": (1, 31536000),
+    f"{BR}.spec.agent.budget.runTokens": (1, 1_000_000_000_000),
+    f"{BR}.spec.agent.budget.tokens": (1, 1_000_000_000),
+    f"{BR}.spec.agent.budget.wallClockSeconds": (1, 604800),
+    f"{BR}.spec.agent.parameters.contextTokens": (16, 4194304),
     f"{BR}.spec.agent.parameters.maxTokens": (1, 131072),
     f"{BR}.spec.agent.parameters.maxTurns": (1, 1000),
     f"{BR}.spec.attempts": (1, 100),

@@ -21,6 +21,7 @@ class FakeModel:
     name: str
     mind: Mind
     answers_as: str | None = None
+    max_model_length: int | None = 4096
     faults: list[int] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: set[str | None] = field(default_factory=set)
@@ -34,7 +35,8 @@ class FakeModel:
         return server
 
     async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": "base"}, {"id": self.name}]})
+        base = {"id": "base", "max_model_len": self.max_model_length}
+        return web.json_response({"data": [base, {"id": self.name, "parent": "base"}]})
 
     async def _chat(self, request: web.Request) -> web.Response:
         body = await request.json()

@@ -54,6 +54,7 @@ class LocalProcessEnvironment(BaseEnvironment):
 
     async def stop(self, delete: bool) -> None:
         if self._root.name.startswith("sandbox-"):
+            await self.exec("tmux kill-server 2>/dev/null")
             shutil.rmtree(self._root, ignore_errors=True)
 
     def _inside(self, path: str) -> Path:
@@ -72,7 +73,13 @@ class LocalProcessEnvironment(BaseEnvironment):
             "-c",
             _PLACES.sub(rf"{self._root}/\1", command),
             cwd=self._inside(cwd or self.task_env_config.workdir or "/app"),
-            env={**os.environ, **(self._merge_env(env) or {}), "SANDBOX": str(self._root)},
+            env={
+                **os.environ,
+                **(self._merge_env(env) or {}),
+                "SANDBOX": str(self._root),
+                "TMUX_TMPDIR": str(self._root),
+                "HOME": str(self._root),
+            },
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -81,9 +88,11 @@ class LocalProcessEnvironment(BaseEnvironment):
         try:
             out, err = await asyncio.wait_for(process.communicate(), timeout_sec)
         except TimeoutError:
-            os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            await _kill(process)
             return ExecResult(stdout="", stderr="", return_code=124)
+        except asyncio.CancelledError:
+            await _kill(process)
+            raise
         return ExecResult(stdout=out.decode(), stderr=err.decode(), return_code=process.returncode or 0)
 
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
@@ -99,3 +108,8 @@ class LocalProcessEnvironment(BaseEnvironment):
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         shutil.copytree(self._inside(source_dir), target_dir, dirs_exist_ok=True)
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()

@@ -218,9 +218,8 @@ async def test_a_sandbox_that_does_not_start_is_tried_again(
 
 
 async def test_a_broken_model_server_makes_trials_void_and_not_failed(
-    configure: Configure, local: EnvironmentChoice, model: StartModel, monkeypatch: pytest.MonkeyPatch
+    configure: Configure, local: EnvironmentChoice, model: StartModel
 ) -> None:
-    monkeypatch.setattr("whetstone_agent.iterative.MODEL_RETRIES", 0)
     fake, url = await model(obedient)
     config = configure(serverUrl=url, concurrency=1)
 

@@ -1,0 +1,51 @@
+"""The door of a run, from its configuration: opened for the trials, and for nothing else."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from whetstone_api.jobs import BenchmarkConfig
+from whetstone_api.vocabulary import Reason
+
+from whetstone_agent.agents.catalog import asks_model, needs_length
+from whetstone_agent.agents.door import PAUSES_SECONDS, Door, Sampling
+from whetstone_agent.agents.length import context_tokens
+from whetstone_agent.failure import RunFailure
+from whetstone_agent.scoring import read_trials
+
+
+@contextlib.asynccontextmanager
+async def model_door(config: BenchmarkConfig, folder: Path) -> AsyncIterator[None]:
+    """Keep the door open; for agents that ask no model there is none.
+
+    Args:
+        config: What to do.
+        folder: Folder of Harbor's job; what its finished trials used counts for the run's budget.
+
+    Raises:
+        RunFailure: `INVALID_SPEC`: the agent must know the model's length, and nobody says it.
+    """
+    agent = config.agent
+    if not asks_model(agent):
+        yield
+        return
+    length = await context_tokens(server_url=config.server_url, served_name=config.served_name)
+    length = agent.parameters.context_tokens or length
+    if length is None and needs_length(agent):
+        raise RunFailure(
+            Reason.INVALID_SPEC,
+            f"agent {agent.chosen} must know the longest conversation of {config.served_name!r}, and"
+            f" {config.server_url}/models names no max_model_len; set spec.agent.parameters.contextTokens",
+        )
+    sampling = config.sampling
+    used = sum(trial.prompt_tokens + trial.completion_tokens for trial in read_trials(folder))
+    async with Door(
+        server_url=config.server_url,
+        served_name=config.served_name,
+        sampling=Sampling(temperature=float(sampling.temperature), top_p=float(sampling.top_p)),
+        context_tokens=length,
+        token_limit=agent.budget.run_tokens if agent.budget else None,
+        tokens_used=used,
+        pauses_seconds=PAUSES_SECONDS,
+    ):
+        yield

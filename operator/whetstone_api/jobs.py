@@ -14,7 +14,7 @@ from whetstone_api.training_evaluation import EvaluationSpec
 from whetstone_api.training_plan import BaseQuantization, PlanSpec
 from whetstone_api.training_preference import PreferenceSpec, ReferencePlaces
 from whetstone_api.training_push import PushTarget
-from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec, Method
+from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, InitMode, LoraSpec, Method
 from whetstone_api.wire import WireModel
 
 EXIT_USER_ERROR = 65
@@ -70,6 +70,9 @@ class TrainingConfig(WireModel):
     """Folder of the adapter to go on from; None for a new one."""
     init_adapter_source: str | None = None
     """Its URI."""
+    init_adapter_mode: InitMode = InitMode.CONTINUE
+    served_rank: int | None = None
+    """Highest rank that the ModelServer of the base model loads; None where none is named, or it loads any."""
     datasets: list[DatasetFile]
     preparation: PreparationSpec = PreparationSpec()
     evaluation: EvaluationSpec | None = None

@@ -26,7 +26,7 @@ from whetstone_api.training_plan import BaseQuantization, ChosenPlan, MemoryEsti
 from whetstone_api.training_preference import PREFERENCE_RULES, PreferenceSpec
 from whetstone_api.training_push import MAX_PUSHES, PushResult
 from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingOutput, TrainingProgress
-from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, LoraSpec, Method
+from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, InitMode, LoraSpec, Method
 from whetstone_api.training_stall import StallSpec
 from whetstone_api.training_workspace import WorkspaceSpec
 
@@ -55,6 +55,9 @@ class InitAdapterSpec(ApiModel):
     """The adapter's folder."""
     training_job_ref: LocalRef | None = None
     """The LoRATrainingJob that publishes it; waited for."""
+    mode: InitMode = InitMode.CONTINUE
+    """Continue: it is trained further, and its shape stays. MergeThenNew: a new one is trained on top of it, and both
+    are published as one adapter, whose rank is the sum of theirs."""
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="has(self.source) != has(self.trainingJobRef)", message="give exactly one of source and trainingJobRef"
@@ -71,6 +74,12 @@ EVALUATION_DATASET = Rule(
 )
 
 
+MERGE_NEEDS_FULL_PRECISION = Rule(
+    rule="!has(self.initAdapter) || self.initAdapter.mode != 'MergeThenNew' || self.quantization == 'None'",
+    message="initAdapter.mode MergeThenNew adds to the base's weights, which quantization rounds; leave one out",
+)
+
+
 class LoRATrainingJobSpec(RunToEndSpec):
     """What to train."""
 
@@ -84,7 +93,7 @@ class LoRATrainingJobSpec(RunToEndSpec):
     backend: Backend = Backend.TRL
     """What does the training: TRL as it is, or with Unsloth's kernels, which need an image of their own."""
     init_adapter: InitAdapterSpec | None = None
-    """An adapter to go on from, instead of a new one; its shape stays."""
+    """An adapter to go on from, instead of a new one."""
     datasets: Annotated[list[DatasetSpec], Field(min_length=1, max_length=16)] = Field(
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     )
@@ -129,7 +138,12 @@ class LoRATrainingJobSpec(RunToEndSpec):
     """Seconds that each Job may take, attempts included."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31536000)] | None = None
     """Seconds after which the finished Jobs (never this object) are deleted."""
-    rules: ClassVar[tuple[Rule, ...]] = (EVALUATION_DATASET, *PREFERENCE_RULES, *BACKEND_RULES)
+    rules: ClassVar[tuple[Rule, ...]] = (
+        EVALUATION_DATASET,
+        MERGE_NEEDS_FULL_PRECISION,
+        *PREFERENCE_RULES,
+        *BACKEND_RULES,
+    )
 
 
 class LoRATrainingJobStatus(Status):

@@ -81,7 +81,7 @@ class MemoryPart(ApiModel):
     """One part of an estimate."""
 
     name: Annotated[str, Field(max_length=32)]
-    """weights, adapter, activations, layer, loss or runtime."""
+    """weights, adapter, activations, layer, loss, runtime or reference."""
     bytes: int
     """Its size."""
 

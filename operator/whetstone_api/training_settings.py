@@ -17,6 +17,15 @@ class Method(StrEnum):
     """On pairs of a better and a worse answer."""
 
 
+class InitMode(StrEnum):
+    """What becomes of an adapter to go on from."""
+
+    CONTINUE = "Continue"
+    """It is trained further; its shape stays."""
+    MERGE_THEN_NEW = "MergeThenNew"
+    """It is frozen into the base model and a new one is trained on top; both are published as one adapter."""
+
+
 class LoraSpec(ApiModel):
     """The adapter's shape."""
 

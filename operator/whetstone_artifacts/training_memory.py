@@ -14,6 +14,7 @@ Counted are the tensors that PyTorch keeps, as the libraries that the trainer ru
   layer at a time is computed again.
 - Loss: TRL's fused head never holds all logits; without it, logits are there in the model's precision, in float32, and
   as gradient.
+- Reference of DPO: the weights of a second model, or an adapter without gradients and moments.
 - Runtime: driver, libraries and work space of matrix products. It is the least exact part.
 
 `bench/training_memory.py` puts the sums beside published and measured figures; docs/training-memory.md has the table.
@@ -56,6 +57,8 @@ class TrainingShape:
         fused_loss: Whether the loss is computed without holding all logits.
         fused_attention: Whether the attention kernel holds no matrix of length x length.
         shards: Devices that share the weights (FSDP).
+        reference: Bytes of what DPO measures gains against, beside the model that is trained: a second model, or a
+            frozen adapter. Its passes keep nothing.
     """
 
     micro_batch: int
@@ -69,6 +72,7 @@ class TrainingShape:
     fused_loss: bool = True
     fused_attention: bool = True
     shards: int = 1
+    reference: int = 0
 
     @property
     def tokens(self) -> int:
@@ -87,6 +91,7 @@ class TrainingMemory:
         layer: What one layer needs beside, while it is computed again or passed backwards.
         loss: Logits and their gradient.
         runtime: Driver and libraries.
+        reference: What DPO measures gains against.
     """
 
     weights: int
@@ -95,16 +100,18 @@ class TrainingMemory:
     layer: int
     loss: int
     runtime: int
+    reference: int = 0
 
     @property
     def total(self) -> int:
         """Sum of the parts."""
-        return self.weights + self.adapter + self.activations + self.layer + self.loss + self.runtime
+        return sum(self.parts().values())
 
     def parts(self) -> dict[str, int]:
-        """Return the parts by name, in bytes."""
+        """Return the parts by name, in bytes; a reference only where there is one."""
         names = ("weights", "adapter", "activations", "layer", "loss", "runtime")
-        return {name: getattr(self, name) for name in names}
+        parts = {name: getattr(self, name) for name in names}
+        return {**parts, "reference": self.reference} if self.reference else parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,12 +138,19 @@ def estimate_training(facts: ModelFacts, shape: TrainingShape) -> TrainingMemory
     dequantized = facts.inner * facts.hidden * shape.width if shape.quantization else 0
     return TrainingMemory(
         weights=training_weights(facts, shape) // shape.shards + gathered,
-        adapter=_adapter(facts, shape, adapted),
+        adapter=ADAM_BYTES * frozen_adapter(facts, shape),
         activations=facts.layers * (inputs if shape.checkpointing else kept),
         layer=backward + dequantized + (kept if shape.checkpointing else 0),
         loss=_loss(facts, shape),
         runtime=RUNTIME_BYTES,
+        reference=shape.reference,
     )
+
+
+def frozen_adapter(facts: ModelFacts, shape: TrainingShape) -> int:
+    """Return the bytes of an adapter of this rank and these modules that is not trained."""
+    sides = sum(module.inputs + module.outputs for module in _adapted(facts, shape.targets))
+    return facts.layers * shape.rank * sides * _adapter_width(shape)
 
 
 def training_weights(facts: ModelFacts, shape: TrainingShape) -> int:
@@ -172,11 +186,6 @@ def _adapted(facts: ModelFacts, targets: Sequence[str] | None) -> list[_Module]:
     if not names or not names <= set(modules):
         return list(modules.values())
     return [module for name, module in modules.items() if name in names]
-
-
-def _adapter(facts: ModelFacts, shape: TrainingShape, adapted: Sequence[_Module]) -> int:
-    numbers = facts.layers * shape.rank * sum(module.inputs + module.outputs for module in adapted)
-    return numbers * ADAM_BYTES * _adapter_width(shape)
 
 
 def _adapter_width(shape: TrainingShape) -> int:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from whetstone_api.capacity import AUTO, DEFAULT_RANK, DEFAULT_SLOTS, AdapterCap
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.model_facts import ModelFacts
 from whetstone_api.modelserver import ModelServer
+from whetstone_api.training_settings import InitMode, Method
 from whetstone_artifacts.model_facts import facts_of_config, read_model_facts
 from whetstone_artifacts.serving_memory import estimate, quantity
 from whetstone_artifacts.training_choice import (
@@ -21,6 +22,7 @@ from whetstone_artifacts.training_choice import (
     most_sparing,
     shape_of,
 )
+from whetstone_artifacts.training_memory import TrainingShape, frozen_adapter, training_weights
 
 
 class EstimateError(Exception):
@@ -99,6 +101,7 @@ def _training(job: LoRATrainingJob, facts: ModelFacts, *, longest: int | None, f
     shape = shape_of(
         method=job.spec.method, lora=job.spec.lora, plan=plan, quantization=job.spec.quantization, longest=length
     )
+    shape = replace(shape, reference=_reference(job, facts, shape))
     freedom = freedom_of(plan, batch_size=asked.batch_size, typical_length=length)
     if free is None and plan.device_memory:
         free = memory_bytes(plan.device_memory)
@@ -116,6 +119,25 @@ def _training(job: LoRATrainingJob, facts: ModelFacts, *, longest: int | None, f
             f" more than fits into {quantity(free)}; shorten the rows, lower the rank, or take a larger accelerator"
         )
     return [_of_choice(name, f"fastest in {quantity(free)}", best, length)]
+
+
+def _reference(job: LoRATrainingJob, facts: ModelFacts, shape: TrainingShape) -> int:
+    """Return the bytes of DPO's reference; what it is compared with is not here, so it is taken to be like the job's.
+
+    Args:
+        job: The training.
+        facts: Its base model, and that of a reference.
+        shape: Its shape, and that of a reference's adapter.
+    """
+    spec = job.spec
+    if spec.method is not Method.DPO:
+        return 0
+    asked = spec.preference.reference if spec.preference else None
+    folds = spec.init_adapter is not None and spec.init_adapter.mode is InitMode.MERGE_THEN_NEW
+    if asked is not None and (asked.model is not None or folds):
+        return training_weights(facts, replace(shape, quantization=None))
+    frozen = asked is not None or (spec.init_adapter is not None and not folds)
+    return frozen_adapter(facts, shape) if frozen else 0
 
 
 def _of_choice(name: str, words: str, choice: Choice, length: int) -> Estimated:

@@ -116,6 +116,8 @@ def with_companions(obj: Object, path: str, value: Any) -> Object:
         obj["spec"]["datasets"][1]["name"] = value
     if path == "spec.method" and value == "DPO":
         obj["spec"]["loss"]["target"] = "Assistant"
+    if path == "spec.initAdapter.mode" and value == "MergeThenNew":
+        obj["spec"]["quantization"] = "None"
     if path == "spec.backend" and value == "Unsloth":
         for name in ("initAdapter", "distributed", "plan"):
             del obj["spec"][name]

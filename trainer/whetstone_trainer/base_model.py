@@ -12,6 +12,7 @@ from whetstone_api.vocabulary import Reason
 
 from whetstone_trainer.device import require_isolation
 from whetstone_trainer.errors import UserError
+from whetstone_trainer.init_adapter import folds
 from whetstone_trainer.plan import KERNELS, Plan
 from whetstone_trainer.quantization import quantized
 from whetstone_trainer.recipe import Settings
@@ -49,8 +50,13 @@ def load_model(config: TrainingConfig, plan: Plan | None = None) -> Any:
     return model
 
 
+def is_served(config: TrainingConfig) -> bool:
+    """Return whether servers have the base model as it is trained on: neither quantized nor with an adapter in it."""
+    return config.quantization.applied is None and not folds(config)
+
+
 def served_model(config: TrainingConfig, model: Any, adapter: Path) -> Any:
-    """Return the model as servers will have it: they do not quantize as the training does.
+    """Return the model as servers will have it: they do not quantize as the training does, and add one adapter alone.
 
     The base that is loaded anew takes what the device has left, then main memory, then the workspace.
 
@@ -59,7 +65,7 @@ def served_model(config: TrainingConfig, model: Any, adapter: Path) -> Any:
         model: The trained model.
         adapter: Folder with the saved adapter.
     """
-    if config.quantization.applied is None:
+    if is_served(config):
         return model
     offload = {"device_map": "auto", "offload_folder": str(Path(config.workspace_path) / "offload")}
     base = AutoModelForCausalLM.from_pretrained(

@@ -18,6 +18,7 @@ from whetstone_api.jobs import TrainingConfig
 from whetstone_api.training_preference import LossType, PreferenceSpec
 
 from whetstone_trainer.base_model import load_model
+from whetstone_trainer.init_adapter import folds
 from whetstone_trainer.render import IGNORED
 from whetstone_trainer.rows_file import PAIR_COLUMNS
 
@@ -66,13 +67,15 @@ def dpo_trainer(*, preference: PreferenceSpec, arguments: dict[str, Any], **part
 def load_reference_model(config: TrainingConfig) -> Any:
     """Load the reference model that the spec names, with its adapter merged in; None where it is the base model.
 
+    An adapter of the base model needs no second one, unless the base that is trained on has another adapter in it.
+
     Args:
         config: The job's configuration.
     """
     places = config.reference
-    if places is None or places.model_path is None:
+    if places is None or (places.model_path is None and not folds(config)):
         return None
-    model = load_model(config.model_copy(update={"base_model_path": places.model_path}))
+    model = load_model(config.model_copy(update={"base_model_path": places.model_path or config.base_model_path}))
     if places.adapter_path is None:
         return model
     return PeftModel.from_pretrained(model, places.adapter_path).merge_and_unload()

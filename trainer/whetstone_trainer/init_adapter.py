@@ -8,10 +8,12 @@ from typing import Any
 from pydantic import ValidationError
 from whetstone_api.adapter_artifact import CONFIG_FILE, LINEAGE_FILE, Lineage
 from whetstone_api.jobs import TrainingConfig
+from whetstone_api.training_settings import InitMode
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.folders import verify_adapter
 from whetstone_artifacts.preflight import check_adapter
+from whetstone_artifacts.rank import read_rank
 
 from whetstone_trainer.errors import UserError
 
@@ -45,8 +47,10 @@ def read_init_adapter(config: TrainingConfig, base_fingerprint: str) -> InitAdap
     """
     field, folder = f"spec.initAdapter ({config.init_adapter_source})", Path(config.init_adapter_path or "")
     digest = verify_given(folder, model=Path(config.base_model_path), fingerprint=base_fingerprint, field=field)
-    shape = json.loads((folder / CONFIG_FILE).read_bytes())
-    _require_shape(config, shape, field=field)
+    if folds(config):
+        _require_servable(config, field=field)
+    else:
+        _require_shape(config, json.loads((folder / CONFIG_FILE).read_bytes()), field=field)
     return InitAdapter(digest=digest, task_digests=_tasks(folder))
 
 
@@ -84,6 +88,36 @@ def load_init_adapter(model: Any, config: TrainingConfig) -> Any:
     # The shape is the adapter's, but this training's dropout is not that of the one before.
     shape.lora_dropout = float(config.lora.dropout)
     return PeftModel.from_pretrained(model, config.init_adapter_path, config=shape, is_trainable=True)
+
+
+def folds(config: TrainingConfig) -> bool:
+    """Return whether the adapter to go on from becomes a part of the base model, and a new one is trained."""
+    return config.init_adapter_path is not None and config.init_adapter_mode is InitMode.MERGE_THEN_NEW
+
+
+def published_rank(config: TrainingConfig) -> int:
+    """Return the rank of the adapter that the job publishes: its own, and that of one that it is stacked on."""
+    below = read_rank(Path(config.init_adapter_path or "")) if folds(config) else None
+    return config.lora.rank + (below or 0)
+
+
+def _require_servable(config: TrainingConfig, *, field: str) -> None:
+    """Refuse a stack of two adapters that no engine would load, or not the one of the base model's server."""
+    rank = published_rank(config)
+    sum_of = f"{field}: its rank of {rank - config.lora.rank} and spec.lora.rank of {config.lora.rank} make {rank}"
+    if rank > MAX_RANK:
+        raise UserError(
+            Reason.INVALID_SPEC,
+            f"{sum_of}, and engines load at most {MAX_RANK}; lower spec.lora.rank, or merge the first adapter into a"
+            " model (output.merged) and train on that",
+        )
+    if config.served_rank is not None and rank > config.served_rank:
+        raise UserError(
+            Reason.RANK_NOT_SERVABLE,
+            f"{sum_of}, above spec.adapterCapacity.maxRank ({config.served_rank}) of the ModelServer that"
+            " spec.baseModel.modelServerRef names; raise maxRank there or set it to Auto, or create the job with a"
+            " lower rank",
+        )
 
 
 def _require_shape(config: TrainingConfig, shape: dict[str, Any], *, field: str) -> None:

@@ -32,6 +32,7 @@ from whetstone_artifacts.training_choice import (
 
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.recipe import Settings
+from whetstone_trainer.reference import reference_bytes
 
 log = logging.getLogger(__name__)
 
@@ -305,6 +306,7 @@ def _choices(
         width=2 if is_gpu else 4,
         shards=config.world.ranks if config.world.strategy is Strategy.FSDP else 1,
     )
+    shape = replace(shape, reference=reference_bytes(config, facts, shape))
     if not is_gpu:
         # As the plan on a CPU is: see `_choose`.
         freedom = replace(

@@ -30,6 +30,7 @@ from whetstone_artifacts.folders import adapter_digest, publish_folder, write_ma
 from whetstone_artifacts.preflight import check_adapter
 
 from whetstone_trainer.errors import UserError
+from whetstone_trainer.init_adapter import published_rank
 from whetstone_trainer.model_card import write_card
 from whetstone_trainer.prepared import PreparedReport
 from whetstone_trainer.recipe import Recipe
@@ -96,8 +97,17 @@ def verify_saved(folder: Path, config: TrainingConfig) -> None:
             "every lora_B of the adapter is zero, so it changes nothing; raise spec.hyperparameters.learningRate or"
             " the number of steps",
         )
+    require_loadable(folder, config)
+
+
+def require_loadable(folder: Path, config: TrainingConfig) -> None:
+    """Check a saved adapter as a server will.
+
+    Raises:
+        ArtifactError: What a server would refuse.
+    """
     model_config = json.loads((Path(config.base_model_path) / "config.json").read_bytes())
-    check_adapter(folder, base_fingerprint=None, max_rank=config.lora.rank, model_config=model_config)
+    check_adapter(folder, base_fingerprint=None, max_rank=published_rank(config), model_config=model_config)
 
 
 def publish_adapter(

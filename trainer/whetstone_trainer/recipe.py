@@ -19,7 +19,7 @@ from whetstone_artifacts.fingerprint import model_fingerprint
 
 from whetstone_trainer.dataset import file_digest
 from whetstone_trainer.errors import UserError
-from whetstone_trainer.init_adapter import read_init_adapter
+from whetstone_trainer.init_adapter import folds, read_init_adapter
 from whetstone_trainer.preference_rows import PAIRS, preference_of
 from whetstone_trainer.quantization import require_quantizable
 from whetstone_trainer.reference import read_reference
@@ -155,6 +155,8 @@ def _where_set(config: TrainingConfig, fingerprint: str) -> dict[str, Any]:
         content["tooLong"] = config.preparation.too_long
     if config.evaluation is not None:
         content["evaluation"] = held_out_content(config.evaluation)
+    if folds(config):
+        content["initMode"] = config.init_adapter_mode
     if config.quantization.applied:
         content["quantization"] = config.quantization
     if config.world.ranks > 1:

@@ -1,16 +1,22 @@
 """The reference that preferences are measured against, where the spec names one: checked before it is loaded."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from whetstone_api.jobs import TrainingConfig
+from whetstone_api.model_facts import ModelFacts
+from whetstone_api.training_settings import Method
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.fingerprint import model_fingerprint
+from whetstone_artifacts.model_facts import read_model_facts
+from whetstone_artifacts.rank import read_rank
+from whetstone_artifacts.training_memory import TrainingShape, frozen_adapter, training_weights
 
 from whetstone_trainer.errors import UserError
-from whetstone_trainer.init_adapter import verify_given
+from whetstone_trainer.init_adapter import folds, verify_given
 
 
 def read_reference(config: TrainingConfig, base_fingerprint: str) -> dict[str, str]:
@@ -45,6 +51,27 @@ def read_reference(config: TrainingConfig, base_fingerprint: str) -> dict[str, s
         field = f"spec.preference.reference.adapter ({places.adapter_source})"
         content["adapter"] = verify_given(Path(places.adapter_path), model=folder, fingerprint=fingerprint, field=field)
     return content
+
+
+def reference_bytes(config: TrainingConfig, facts: ModelFacts, shape: TrainingShape) -> int:
+    """Return the memory of the reference in bytes, as `dpo.py` loads it: beside the model that is trained.
+
+    Args:
+        config: The job's configuration.
+        facts: The base model.
+        shape: The training.
+    """
+    if config.method is not Method.DPO:
+        return 0
+    places = config.reference
+    if places is None:
+        # The adapter that is trained further is kept as it was.
+        return frozen_adapter(facts, shape) if config.init_adapter_path and not folds(config) else 0
+    if places.model_path or folds(config):
+        other = read_model_facts(Path(places.model_path or config.base_model_path)) or facts
+        return training_weights(other, replace(shape, quantization=None))
+    folder = Path(places.adapter_path or "")
+    return frozen_adapter(facts, replace(shape, rank=read_rank(folder) or shape.rank, targets=None))
 
 
 def _vocabulary(folder: Path) -> Any:

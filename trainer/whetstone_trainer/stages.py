@@ -24,7 +24,7 @@ from whetstone_trainer.plan import estimate_memory
 from whetstone_trainer.prepare import prepare_data
 from whetstone_trainer.prepared import PreparedReport, read_report
 from whetstone_trainer.progress import Progress
-from whetstone_trainer.publish import publish_adapter, published, save_adapter, verify_saved
+from whetstone_trainer.publish import publish_adapter, published, require_loadable, save_adapter, verify_saved
 from whetstone_trainer.pushes import push_all
 from whetstone_trainer.recipe import Recipe, read_recipe
 from whetstone_trainer.stopping import StopSignal
@@ -92,6 +92,7 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
         prepared = read_report(Path(config.workspace_path))
 
         # Torch takes seconds to import, and neither adoption nor a refusal needs it.
+        from whetstone_trainer.base_model import is_served
         from whetstone_trainer.device import find_device
         from whetstone_trainer.fitting import train_fitting
         from whetstone_trainer.probe import choose_sequences, record_probe
@@ -100,7 +101,8 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
         config = settled(config, recipe.settings, prepared.dataset, free=ranks.least(find_device().free))
         trained = train_fitting(config, recipe, prepared=prepared, progress=progress, stop=stop, ranks=ranks)
         if not first:
-            if ranks.shares_base(config.world):
+            # Where the model is not what servers have, rank 0 loads that for itself.
+            if ranks.shares_base(config.world) and is_served(config):
                 sequences = choose_sequences(trained.rows)
                 record_probe(trained.model, sequences, base_fingerprint=recipe.base_fingerprint)
             return _ended_beside(ranks)
@@ -126,11 +128,15 @@ def _verify_and_publish(
     """Record the effect of a trained adapter on the base as servers load it, and publish both in one step."""
     from whetstone_trainer.base_model import served_model
     from whetstone_trainer.probe import choose_sequences, record_probe
+    from whetstone_trainer.stacking import stack
 
     progress.phase("Verify")
     with beside(Path(config.output_path)) as folder:
         save_adapter(trained.model, folder, base=config.base_model_hub_id or config.base_model_source)
         verify_saved(folder, config)
+        if trained.below is not None:
+            stack(folder, trained.below, model=trained.model)
+            require_loadable(folder, config)
         served = served_model(config, trained.model, folder)
         probe = record_probe(
             served, choose_sequences(trained.rows), base_fingerprint=recipe.base_fingerprint

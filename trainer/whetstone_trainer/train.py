@@ -26,7 +26,7 @@ from whetstone_trainer.distributed import Ranks
 from whetstone_trainer.dpo import drop_reference, reward_metrics
 from whetstone_trainer.errors import StoppedError
 from whetstone_trainer.evaluation import best_step, evaluated, evaluation_callbacks, evaluation_rows, is_exhausted
-from whetstone_trainer.init_adapter import load_init_adapter
+from whetstone_trainer.init_adapter import folds, load_init_adapter
 from whetstone_trainer.methods import trainer_of
 from whetstone_trainer.plan import Plan
 from whetstone_trainer.prepare import load_tokenizer
@@ -34,6 +34,7 @@ from whetstone_trainer.prepared import PREPARED_FOLDER, ROWS_FILE, PreparedRepor
 from whetstone_trainer.progress import Progress
 from whetstone_trainer.recipe import Recipe, Settings
 from whetstone_trainer.shards import sharded, sum_gradients
+from whetstone_trainer.stacking import Updates, folded
 from whetstone_trainer.stopping import StopSignal
 from whetstone_trainer.unsloth_backend import load_unsloth
 
@@ -52,6 +53,7 @@ class Trained:
         plan: How the device was used.
         step: Optimizer step whose weights these are.
         history: Transformers' log of all steps.
+        below: Changes of the adapter that is folded into the base model; None where none is.
     """
 
     model: Any
@@ -60,6 +62,7 @@ class Trained:
     plan: ChosenPlan
     step: int
     history: list[dict[str, Any]]
+    below: Updates | None = None
 
 
 def train_adapter(
@@ -94,7 +97,9 @@ def train_adapter(
     resume = checkpoints.newest()
     rows = Dataset.from_file(str(workspace / PREPARED_FOLDER / ROWS_FILE))
     set_seed(settings.seed)
-    model, shape, chosen = _model(config, settings, plan, ranks)
+    model, below = _base(config, settings, plan)
+    chosen = plan.chosen(kernel_of(model))
+    model, shape = _with_adapter(config, settings, ranks, model)
     tokens_per_step = prepared.dataset.tokens / prepared.dataset.rows * settings.batch_size
     on_save = CheckpointCallback(checkpoints, seconds_before=seconds_of(resume) if resume else 0.0)
     on_progress = ProgressCallback(progress, tokens_per_step=tokens_per_step)
@@ -125,7 +130,15 @@ def train_adapter(
         take_weights(trainer.model, checkpoints.at(best))
     drop_reference(trainer.model)
     metrics = final_metrics(history, step=best, train_seconds=seconds, tokens=last * tokens_per_step)
-    return Trained(model=trainer.model, rows=rows, metrics=metrics, plan=chosen, step=best, history=list(history))
+    return Trained(
+        model=trainer.model,
+        rows=rows,
+        metrics=metrics,
+        plan=chosen,
+        step=best,
+        history=list(history),
+        below=below,
+    )
 
 
 def _checkpoints(
@@ -140,19 +153,24 @@ def _checkpoints(
     )
 
 
-def _model(config: TrainingConfig, settings: Settings, plan: Plan, ranks: Ranks) -> tuple[Any, Any, ChosenPlan]:
-    """Return the model to train, the shape of the adapter that it still lacks, and the plan as it came out."""
+def _base(config: TrainingConfig, settings: Settings, plan: Plan) -> tuple[Any, Updates | None]:
+    """Return the model to train an adapter on, and the changes of an adapter that is folded into it."""
     if config.backend is Backend.UNSLOTH:
-        model = load_unsloth(config, settings, checkpointing=plan.checkpointing)
-    else:
-        model = load_model(config, plan)
-    chosen = plan.chosen(kernel_of(model))
-    if config.init_adapter_path:
+        return load_unsloth(config, settings, checkpointing=plan.checkpointing), None
+    model = load_model(config, plan)
+    if config.init_adapter_path and folds(config):
+        return folded(model, Path(config.init_adapter_path))
+    return model, None
+
+
+def _with_adapter(config: TrainingConfig, settings: Settings, ranks: Ranks, model: Any) -> tuple[Any, Any]:
+    """Return the model to train, and the shape of the adapter that it still lacks."""
+    if config.init_adapter_path and not folds(config):
         model = load_init_adapter(model, config)
     shape = None if isinstance(model, PeftModel) else lora_config(config, settings, model)
     if ranks.shares_base(config.world):
-        model, shape = sharded(model, shape, ranks.place), None
-    return model, shape, chosen
+        return sharded(model, shape, ranks.place), None
+    return model, shape
 
 
 def _trainer(config: TrainingConfig, ranks: Ranks, **parts: Any) -> Any:

@@ -77,6 +77,7 @@ class Attempt:
         self._jobs: dict[str, dict[str, Any]] = {}
         self._configured = False
         self._base: Source | None = None
+        self._served_rank: int | None = None
         self._init: Source | None = None
         self._reference: Source | None = None
         self._published: TerminationReport | None = None
@@ -137,7 +138,7 @@ class Attempt:
             self._base, self._init, self._reference = await _configured_sources(work)
             self._configured = self._base is not None
         if self._base is None:
-            self._base = await _resolve_base(work)
+            self._base, self._served_rank = await _resolve_base(work)
             self._init = await resolve_init_adapter(work)
             self._reference = await resolve_reference_adapter(work)
 
@@ -219,6 +220,7 @@ class Attempt:
             settings=work.context.settings,
             retry=handled_retry(work),
             stalls=int(work.status.get("stalls") or 0),
+            served_rank=self._served_rank,
         )
 
     async def _follow(self, work: Training, stage: str, reason: Reason) -> TerminationReport:
@@ -249,10 +251,11 @@ async def _configured_sources(work: Training) -> tuple[Source | None, Source | N
         return None, None, None
 
 
-async def _resolve_base(work: Training) -> Source:
+async def _resolve_base(work: Training) -> tuple[Source, int | None]:
+    """Return the base model's folder, and the highest rank that its server loads, where one is named and says it."""
     base = work.resource.spec.base_model
     if base.source is not None:
-        return base.source
+        return base.source, None
     if base.model_server_ref is None:
         raise Stalled(Reason.INVALID_SPEC, "spec.baseModel: give exactly one of modelServerRef and source")
     name = base.model_server_ref.name
@@ -264,7 +267,7 @@ async def _resolve_base(work: Training) -> Source:
             f"spec.lora.rank: {rank} is above spec.adapterCapacity.maxRank ({limit}) of ModelServer {name}; raise "
             "maxRank there or set it to Auto, or create the job with a lower rank",
         )
-    return _model_of(server)
+    return _model_of(server), limit if isinstance(limit, int) else None
 
 
 def _model_of(server: ModelServer) -> Source:

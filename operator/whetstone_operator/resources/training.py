@@ -15,6 +15,7 @@ from whetstone_api.trainer_status import TOKEN_VARIABLE, URL_VARIABLE
 from whetstone_api.training_backend import Backend
 from whetstone_api.training_data import PreparationSpec
 from whetstone_api.training_preference import ReferencePlaces
+from whetstone_api.training_settings import InitMode
 from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIG_PATH, REPORT_TOKEN_PATH, Annotation, Label, Reason
 
 from whetstone_operator.resources.datasets import dataset_claims, dataset_files, dataset_secrets
@@ -54,6 +55,7 @@ class TrainingPlan:
         retry: The retry request that this attempt answers.
         reference: Folder of the adapter of the reference.
         stalls: How often the training has hung.
+        served_rank: Highest rank that the ModelServer of the base model loads; None for no limit known.
     """
 
     job: LoRATrainingJob
@@ -63,6 +65,7 @@ class TrainingPlan:
     retry: str | None
     reference: Source | None = None
     stalls: int = 0
+    served_rank: int | None = None
 
 
 def config_name(job: LoRATrainingJob) -> str:
@@ -92,6 +95,8 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         base_model_hub_id=job.spec.base_model.hub_id,
         init_adapter_path=plan.init.mount_path if plan.init else None,
         init_adapter_source=plan.init.uri if plan.init else None,
+        init_adapter_mode=job.spec.init_adapter.mode if job.spec.init_adapter else InitMode.CONTINUE,
+        served_rank=plan.served_rank,
         datasets=dataset_files(job, workspace=workspace),
         preparation=job.spec.preparation or PreparationSpec(),
         evaluation=job.spec.evaluation,

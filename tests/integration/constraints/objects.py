@@ -182,7 +182,9 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
             else {"source": {"uri": "pvc://models/base"}, "hubId": "owner/base"}
         ),
         "initAdapter": (
-            {"trainingJobRef": {"name": "first"}} if referring else {"source": {"uri": "pvc://adapters/first"}}
+            {"trainingJobRef": {"name": "first"}}
+            if referring
+            else {"source": {"uri": "pvc://adapters/first"}, "mode": "Continue"}
         ),
         "method": "DPO" if pairs else "SFT",
         "backend": "TRL",

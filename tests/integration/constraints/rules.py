@@ -487,6 +487,15 @@ RULES: tuple[RuleRow, ...] = (
     ),
     RuleRow(
         node="LoRATrainingJob.spec",
+        message="initAdapter.mode MergeThenNew adds to the base's weights",
+        accept=(
+            {"spec.initAdapter": {"source": SOURCE}, "spec.quantization": "NF4"},
+            {"spec.initAdapter": {"source": SOURCE, "mode": "MergeThenNew"}, "spec.quantization": "None"},
+        ),
+        reject=({"spec.initAdapter": {"source": SOURCE, "mode": "MergeThenNew"}, "spec.quantization": "NF4"},),
+    ),
+    RuleRow(
+        node="LoRATrainingJob.spec",
         message="backend Unsloth trains with method SFT only",
         accept=(UNSLOTH,),
         reject=({**UNSLOTH, "spec.method": "DPO", "spec.loss": MISSING},),

@@ -17,6 +17,7 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
     f"{BR}.status.comparison.verdict": ("Better", "Worse", "Inconclusive", "NotComparable"),
     f"{LT}.spec.backend": ("TRL", "Unsloth"),
     f"{LT}.spec.distributed.strategy": ("Auto", "DDP", "FSDP"),
+    f"{LT}.spec.initAdapter.mode": ("Continue", "MergeThenNew"),
     f"{LT}.spec.loss.target": ("Assistant", "LastTurn", "All"),
     f"{LT}.spec.output.push[].what": ("Adapter", "Merged"),
     f"{LT}.spec.method": ("SFT", "DPO"),

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from whetstone_cli.__main__ import EXIT_INVALID, EXIT_USAGE, main
 
 CHECKOUT = Path(__file__).parents[3]
@@ -76,3 +77,25 @@ def test_what_is_wrong_is_said(config: Path, tmp_path: Path, capsys: pytest.Capt
     config.write_text(json.dumps({**CONFIG, "num_local_experts": 8}))
     assert run("-f", LOOP / "training.yaml", "--model-config", config) == EXIT_INVALID
     assert "no decoder with gated dense layers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "least", "most"),
+    [
+        ({}, 0, 0),
+        ({"initAdapter": {"source": {"uri": "pvc://a/b"}}}, 1 << 26, 1 << 28),
+        ({"initAdapter": {"source": {"uri": "pvc://a/b"}, "mode": "MergeThenNew"}}, 0, 0),
+        ({"preference": {"reference": {"adapter": {"source": {"uri": "pvc://a/b"}}}}}, 1 << 26, 1 << 28),
+        ({"preference": {"reference": {"model": {"uri": "pvc://a/b"}}}}, 6 * 10**9, 7 * 10**9),
+    ],
+)
+def test_reference_of_pairs_is_counted(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, object], least: int, most: int
+) -> None:
+    document = yaml.safe_load((LOOP / "training.yaml").read_text())
+    document["spec"] = {**document["spec"], "method": "DPO", **more}
+    (tmp_path / "dpo.json").write_text(json.dumps(document))
+    arguments = ["-f", tmp_path / "dpo.json", "--model-config", config, "--longest", 512, "--output", "json"]
+    assert run(*arguments) == 0
+    parts = json.loads(capsys.readouterr().out)[0]["bytes"]
+    assert least <= parts.get("reference", 0) <= most

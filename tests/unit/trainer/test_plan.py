@@ -145,6 +145,30 @@ def test_memory_is_estimated_for_the_longest_row_and_held_to_the_device(job: Job
     assert caught.value.reason == "DeviceTooSmall"
 
 
+@pytest.mark.usefixtures("large")
+def test_reference_of_pairs_is_counted_as_it_is_loaded(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whetstone_trainer.reference.read_model_facts", lambda _: LLAMA_3B)
+    job.values |= {"onAccelerator": True, "plan": {}, "method": "DPO"}
+    settings = read_recipe(job.config).settings
+
+    def reference(**values: Any) -> int:
+        job.values |= {"initAdapterPath": None, "initAdapterMode": "Continue", "reference": None, **values}
+        found = estimate_memory(job.config, settings, data(512))
+        assert found is not None
+        return {part.name: part.bytes for part in found.basis}.get("reference", 0)
+
+    (tmp_path / "adapter_config.json").write_text('{"r": 64}')
+    folder, stacked = str(tmp_path), {"initAdapterPath": str(tmp_path), "initAdapterMode": "MergeThenNew"}
+    assert reference() == reference(**stacked) == 0
+    copy = reference(initAdapterPath=folder)
+    assert copy > 0
+    assert reference(reference={"adapterPath": folder}) == copy * 64 // job.config.lora.rank
+    assert reference(reference={"modelPath": folder}) == 2 * LLAMA_3B.parameters
+    assert reference(**stacked, reference={"adapterPath": folder}) == 2 * LLAMA_3B.parameters
+
+
 def test_what_was_fallen_back_to_holds_for_the_same_recipe(job: Job, tmp_path: Path) -> None:
     first = planned(job, CPU, data(100))
     smaller = first.smaller()

@@ -12,25 +12,25 @@ from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.run_artifact import HARBOR_FOLDER
 
 from whetstone_agent.agents.catalog import agent_entries
+from whetstone_agent.environment.errors import NOT_TRIED_AGAIN, TRIED_AGAIN
 from whetstone_agent.scoring import read_trial, read_trials
 from whetstone_agent.tasks import AdmittedTask
 
-ENVIRONMENT: Final = "whetstone_agent.environment:PodEnvironment"
+ENVIRONMENT: Final = "whetstone_agent.environment.pod:PodEnvironment"
 VOID_RETRIES: Final = 2
 """Tries that a void trial gets beyond its first."""
 _ABORTING: Final = frozenset({"TargetChangedError", "TrialsForbiddenError", "RunBudgetExceededError"})
 """Errors of one trial after which no other can be worth anything."""
 _RETRIED: Final = (
-    "PodStartError",
-    "SandboxLostError",
-    "ExecTransportError",
-    "TransferError",
+    *TRIED_AGAIN,
     "ModelUnavailableError",
     "EnvironmentStartTimeoutError",
     "AddTestsDirError",
     "DownloadVerifierDirError",
 )
-_VOID: Final = (*_RETRIED, *sorted(_ABORTING), "ModelRefusedError")
+_VOID: Final = (*_RETRIED, *NOT_TRIED_AGAIN, *sorted(_ABORTING), "ModelRefusedError")
+_START_MULTIPLIER: Final = 1e6
+"""Harbor's limit on the start of a sandbox includes the wait for a node; ours do not, so its must never be reached."""
 _SETUP_SECONDS: Final = 360.0 + 300.0
 """Harbor's agent set-up timeout, and room for copying."""
 
@@ -78,6 +78,7 @@ def job_settings(
         "n_attempts": attempts,
         "n_concurrent_trials": config.concurrency,
         "quiet": True,
+        "environment_build_timeout_multiplier": _START_MULTIPLIER,
         "retry": {"max_retries": VOID_RETRIES, "include_exceptions": list(_RETRIED), "min_wait_sec": 2.0},
         "override_error_policy": {
             **{name: {**void, "should_retry": name in _RETRIED} for name in _VOID},
@@ -163,6 +164,9 @@ def _pod_options(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> dict
         "benchmark_run": config.object.name,
         "deadline_seconds": round(max(task.seconds for task in tasks) + _SETUP_SECONDS),
     }
+    asked = config.suite.environment
+    if asked is not None:
+        options |= {"queue_seconds": asked.queue_seconds, "start_seconds": asked.start_seconds}
     resources = config.suite.trial_resources
     if resources is not None:
         options["requests"] = dict(resources.requests or {})

@@ -129,9 +129,9 @@ async def _measure(request: Request, reporter: Reporter, environment: Environmen
 async def _prepare_cluster(request: Request, environment: EnvironmentChoice) -> None:
     """Sweep what a killed runner left, and ask for a trial pod in a dry run: a refusal then names itself at once."""
     from whetstone_agent.environment.cluster import Cluster, Runner
-    from whetstone_agent.environment.errors import PodStartError, TrialsForbiddenError
+    from whetstone_agent.environment.creation import create_pod, sweep_pods
+    from whetstone_agent.environment.errors import PodStartError, QuotaFullError, TrialsForbiddenError
     from whetstone_agent.environment.manifest import TrialPod, trial_pod
-    from whetstone_agent.environment.pod import create_pod, sweep_pods
 
     run = request.config.object.name
     swept = await sweep_pods(run)
@@ -150,6 +150,8 @@ async def _prepare_cluster(request: Request, environment: EnvironmentChoice) -> 
     )
     try:
         await create_pod(await Cluster.shared(), trial_pod(probe), dry_run=True)
+    except QuotaFullError as error:
+        log.info("trials will wait for room in the quota: %s", error)
     except TrialsForbiddenError as error:
         raise _forbidden(str(error), request.config) from error
     except PodStartError as error:

@@ -21,6 +21,15 @@ class TaskFilter(ApiModel):
     """Only the first so many tasks, by name."""
 
 
+class TrialEnvironment(ApiModel):
+    """The sandbox of each trial."""
+
+    queue_seconds: Annotated[int, Field(ge=1, le=604800)] = 3600
+    """Seconds that a trial's pod may wait for room, in the namespace's quota or on a node."""
+    start_seconds: Annotated[int, Field(ge=1, le=86400)] | None = None
+    """Seconds from its node to running, image pull included; the task's `build_timeout_sec` when absent."""
+
+
 class HarborSuite(ApiModel):
     """A folder of Harbor tasks."""
 
@@ -30,6 +39,8 @@ class HarborSuite(ApiModel):
     """Which tasks to run."""
     trial_resources: Resources | None = None
     """Resources of each trial's container, instead of what its task asks for."""
+    environment: TrialEnvironment | None = None
+    """The sandbox of each trial; a pod with the default limits when absent."""
 
 
 class SuiteSpec(ApiModel):

@@ -1,23 +1,20 @@
 """Trials' pods on a real node: commands, timeouts, copies, ownership, and what happens when a pod cannot start."""
 
 import hashlib
-import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harbor.models.task.config import EnvironmentConfig
-from harbor.models.trial.paths import TrialPaths
 from kubernetes.aio.client.exceptions import ApiException
 from support.runner_namespace import runner_namespace
+from support.sandbox import environment, started
 from support.waiting import DEADLINE_SECONDS, machine_factor
 from whetstone_agent.environment.cluster import Cluster
+from whetstone_agent.environment.creation import sweep_pods
 from whetstone_agent.environment.errors import PodStartError, SandboxLostError, TransferError, TrialsForbiddenError
 from whetstone_agent.environment.manifest import CONTAINER
-from whetstone_agent.environment.pod import PodEnvironment, sweep_pods
 from whetstone_dev.images import references_of
 
 pytestmark = pytest.mark.cluster
@@ -28,36 +25,6 @@ async def namespace(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """A namespace of the test's own, in which the runner is."""
     async with runner_namespace(monkeypatch) as name:
         yield name
-
-
-def environment(folder: Path, **fields: Any) -> PodEnvironment:
-    """Describe a trial's sandbox."""
-    options = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}, **fields.pop("options", {})}
-    task = {"docker_image": references_of()["task"], "workdir": "/app", "build_timeout_sec": 120, **fields}
-    files = folder / "environment"
-    files.mkdir(exist_ok=True)
-    return PodEnvironment(
-        environment_dir=files,
-        environment_name="task",
-        session_id=f"task-1__{secrets.token_hex(3)}__env",
-        trial_paths=TrialPaths(trial_dir=folder / "trial"),
-        task_env_config=EnvironmentConfig.model_validate(task),
-        logger=logging.getLogger("test"),
-        benchmark_run="run",
-        deadline_seconds=600,
-        **options,
-    )
-
-
-@asynccontextmanager
-async def started(folder: Path, **fields: Any) -> AsyncIterator[PodEnvironment]:
-    """Run a sandbox as Harbor does."""
-    sandbox = environment(folder, **fields)
-    try:
-        await sandbox.start(force_build=False)
-        yield sandbox
-    finally:
-        await sandbox.stop(delete=True)
 
 
 async def gone(read: Callable[[], Awaitable[Any]]) -> None:
@@ -168,7 +135,7 @@ async def test_an_image_that_does_not_exist_is_named(namespace: str, tmp_path: P
 
 async def test_a_pod_that_no_node_can_hold_says_so(namespace: str, tmp_path: Path) -> None:
     with pytest.raises(PodStartError, match="Insufficient cpu"):
-        async with started(tmp_path, options={"requests": {"cpu": "900"}}, build_timeout_sec=5):
+        async with started(tmp_path, options={"requests": {"cpu": "900"}, "queue_seconds": 3}):
             pass
 
 

@@ -1,8 +1,1 @@
-"""Harbor environment that runs each trial in a pod of its own.
-
-Import path for Harbor: `whetstone_agent.environment:PodEnvironment`.
-"""
-
-from whetstone_agent.environment.pod import PodEnvironment
-
-__all__ = ["PodEnvironment"]
+"""Sandboxes of trials as Harbor environments: a pod each."""

@@ -11,6 +11,7 @@ import aiohttp
 from kubernetes.aio import client, config
 
 from whetstone_agent.environment.frames import PROTOCOL
+from whetstone_agent.environment.watching import PodWatch
 
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _POOL_SIZE: Final = 512
@@ -48,6 +49,7 @@ class Cluster:
     def __init__(self, api_client: Any) -> None:
         self._api_client = api_client
         self.core: Any = client.CoreV1Api(api_client)
+        self._watches: dict[tuple[str, str], PodWatch] = {}
 
     @classmethod
     async def connect(cls) -> "Cluster":
@@ -75,8 +77,18 @@ class Cluster:
             shared, cls._shared = cls._shared[1], None
             await shared.close()
 
+    def watch_pods(self, *, namespace: str, selector: str) -> PodWatch:
+        """Return the one watch of the pods that a selector names."""
+        watch = self._watches.get((namespace, selector))
+        if watch is None:
+            watch = self._watches[namespace, selector] = PodWatch(self.core, namespace=namespace, selector=selector)
+            watch.begin()
+        return watch
+
     async def close(self) -> None:
         """Close all connections."""
+        for watch in self._watches.values():
+            await watch.close()
         await self._api_client.close()
 
     async def open_exec(

@@ -8,7 +8,19 @@ class PodStartError(Exception):
 
 
 class SandboxLostError(Exception):
-    """The pod ended while it was in use (evicted, out of memory, deadline)."""
+    """The pod ended while it was in use."""
+
+
+class SandboxEvictedError(SandboxLostError):
+    """The node or the scheduler took the pod away."""
+
+
+class SandboxOutOfMemoryError(SandboxLostError):
+    """The kernel ended the pod's container for want of memory."""
+
+
+class SandboxExpiredError(SandboxLostError):
+    """The pod reached its deadline: the trial took longer than all of its limits together."""
 
 
 class ExecTransportError(Exception):
@@ -23,5 +35,18 @@ class TrialsForbiddenError(Exception):
     """The API server does not let the runner create trial pods; the message is its answer."""
 
 
-TRIED_AGAIN: Final = (PodStartError, SandboxLostError, ExecTransportError, TransferError)
-"""Errors after which the same trial may well succeed."""
+class QuotaFullError(Exception):
+    """The namespace's quota has no room for another pod now; the message is the API server's answer."""
+
+
+TRIED_AGAIN: Final = (
+    "PodStartError",
+    "SandboxLostError",
+    "SandboxEvictedError",
+    "SandboxOutOfMemoryError",
+    "ExecTransportError",
+    "TransferError",
+)
+"""Names of errors after which the same trial may well succeed, as Harbor's policies name them."""
+NOT_TRIED_AGAIN: Final = ("SandboxExpiredError",)
+"""Names of errors that would come again."""

@@ -1,10 +1,10 @@
 """Harbor's environment interface over one pod per trial."""
 
 import asyncio
-import os
+import contextlib
 import secrets
 import shlex
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Final
 
@@ -14,25 +14,18 @@ from harbor.environments.options import EnvironmentOptions
 from kubernetes.aio.client.exceptions import ApiException
 from pydantic import Field
 
-from whetstone_agent.environment import transfer
+from whetstone_agent.environment import states, transfer
 from whetstone_agent.environment.cluster import Cluster, Runner
-from whetstone_agent.environment.errors import (
-    ExecTransportError,
-    PodStartError,
-    SandboxLostError,
-    TransferError,
-    TrialsForbiddenError,
-)
-from whetstone_agent.environment.exec import Completed, PodAddress, PodExec
+from whetstone_agent.environment.creation import create_when_quota_allows, delete_pod
+from whetstone_agent.environment.errors import ExecTransportError, PodStartError, SandboxLostError, TransferError
+from whetstone_agent.environment.exec import PodAddress, PodExec
 from whetstone_agent.environment.manifest import CONTAINER, TrialPod, pod_selector, trial_pod
+from whetstone_agent.environment.watching import PodState, PodWatch
 
-_HOPELESS_WAITS: Final = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"})
-"""Reasons of a waiting container that no waiting cures."""
-_SHARE_OF_BUILD_TIMEOUT: Final = 0.9
-"""Harbor's own timeout says nothing of the cause, so ours comes first."""
-_FAST_POLLS: Final = 25
-_FAST_POLL_SECONDS: Final = 0.2
-_SLOW_POLL_SECONDS: Final = 1.0
+_EXPLAIN_SECONDS: Final = 5.0
+"""A broken connection is often the first sign of a pod's end; the API server tells the reason a little later."""
+_LAST_WORDS_SECONDS: Final = 2.0
+"""A command may have ended just before its pod did."""
 
 
 class PodEnvironmentOptions(EnvironmentOptions):
@@ -41,7 +34,11 @@ class PodEnvironmentOptions(EnvironmentOptions):
     benchmark_run: str
     """Name of the BenchmarkRun."""
     deadline_seconds: int = Field(ge=1)
-    """Kubernetes ends a trial's pod after that."""
+    """Kubernetes ends a trial's pod after that, counted from its start on a node."""
+    queue_seconds: float = Field(default=3600, gt=0)
+    """How long a pod may wait for room: in the namespace's quota, then on a node."""
+    start_seconds: float | None = Field(default=None, gt=0)
+    """How long a pod may take from its node to running, image pull included; the task's build timeout when absent."""
     requests: dict[str, str | int] | None = None
     """Instead of what the task asks for."""
     limits: dict[str, str | int] | None = None
@@ -59,6 +56,7 @@ class PodEnvironment(BaseEnvironment):
         self._settings: PodEnvironmentOptions = self.options
         self._runner = Runner.from_environment()
         self._cluster: Cluster | None = None
+        self._watch: PodWatch | None = None
         self._pod: str | None = None
         self._exec: PodExec | None = None
 
@@ -96,9 +94,12 @@ class PodEnvironment(BaseEnvironment):
             PodStartError: It did not start in time.
         """
         self._cluster = await Cluster.shared()
+        self._watch = self._cluster.watch_pods(
+            namespace=self._runner.namespace, selector=pod_selector(self._settings.benchmark_run)
+        )
         manifest = trial_pod(self._wanted_pod())
-        await create_pod(self._cluster, manifest)
         self._pod = str(manifest["metadata"]["name"])
+        await create_when_quota_allows(self._cluster, manifest, limit_seconds=self._settings.queue_seconds)
         await self._wait_until_running()
         self._exec = PodExec(
             self._cluster, PodAddress(namespace=self._runner.namespace, pod=self._pod, container=CONTAINER)
@@ -109,13 +110,16 @@ class PodEnvironment(BaseEnvironment):
     async def stop(self, delete: bool) -> None:
         """Delete the pod; with `delete` false it stays until its deadline, or its runner's end."""
         self._exec = None
-        if self._cluster is None or self._pod is None or not delete:
+        if self._cluster is None or self._pod is None:
+            return
+        if self._watch is not None:
+            self._watch.forget(self._pod)
+        if not delete:
             return
         try:
-            await self._cluster.core.delete_namespaced_pod(self._pod, self._runner.namespace, grace_period_seconds=1)
+            await delete_pod(self._cluster, self._runner.namespace, self._pod)
         except ApiException as error:
-            if error.status != 404:
-                self.logger.warning(f"pod {self._pod} was not deleted: {error.reason}")
+            self.logger.warning(f"pod {self._pod} was not deleted: {error.reason}")
 
     async def exec(
         self,
@@ -136,7 +140,7 @@ class PodEnvironment(BaseEnvironment):
             env=self._merge_env(env) or {},
             user=self._resolve_user(user),
         )
-        done = await self._run(script, timeout_sec)
+        done = await self._while_it_lives(self._pod_exec().run(script, timeout_seconds=timeout_sec))
         return ExecResult(
             stdout=done.stdout.decode(errors="replace"),
             stderr=done.stderr.decode(errors="replace"),
@@ -145,19 +149,23 @@ class PodEnvironment(BaseEnvironment):
 
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         """Copy a file into the pod."""
-        await self._transfer(transfer.upload_file(self._pod_exec(), Path(source_path), PurePosixPath(target_path)))
+        await self._while_it_lives(
+            transfer.upload_file(self._pod_exec(), Path(source_path), PurePosixPath(target_path))
+        )
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
         """Copy what a folder holds into a folder of the pod."""
-        await self._transfer(transfer.upload_dir(self._pod_exec(), Path(source_dir), PurePosixPath(target_dir)))
+        await self._while_it_lives(transfer.upload_dir(self._pod_exec(), Path(source_dir), PurePosixPath(target_dir)))
 
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
         """Copy a file out of the pod."""
-        await self._transfer(transfer.download_file(self._pod_exec(), PurePosixPath(source_path), Path(target_path)))
+        await self._while_it_lives(
+            transfer.download_file(self._pod_exec(), PurePosixPath(source_path), Path(target_path))
+        )
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         """Copy what a folder of the pod holds out of it."""
-        await self._transfer(transfer.download_dir(self._pod_exec(), PurePosixPath(source_dir), Path(target_dir)))
+        await self._while_it_lives(transfer.download_dir(self._pod_exec(), PurePosixPath(source_dir), Path(target_dir)))
 
     def _wanted_pod(self) -> TrialPod:
         task = self.task_env_config
@@ -184,51 +192,68 @@ class PodEnvironment(BaseEnvironment):
             raise SandboxLostError(f"the pod of {self.session_id} is not running")
         return self._exec
 
-    async def _run(self, script: str, timeout_seconds: float | None) -> Completed:
-        try:
-            return await self._pod_exec().run(script, timeout_seconds=timeout_seconds)
-        except ExecTransportError as error:
-            raise await self._lost_or(error) from error
+    async def _while_it_lives[T](self, working: Awaitable[T]) -> T:
+        """Work in the pod; where that fails or hangs because the pod ended, say why it ended.
 
-    async def _transfer(self, copying: Any) -> None:
+        Raises:
+            SandboxLostError: The pod ended; a subclass names the reason.
+            ExecTransportError, TransferError: It did not, and the work failed.
+        """
+        assert self._watch is not None
+        assert self._pod is not None
+        work = asyncio.ensure_future(working)
+        watching = asyncio.create_task(self._watch.until(self._pod, self._ending))
         try:
-            await copying
-        except (ExecTransportError, TransferError) as error:
-            raise await self._lost_or(error) from error
+            await asyncio.wait({work, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                await asyncio.wait({work}, timeout=_LAST_WORDS_SECONDS)
+            if work.done() and not isinstance(work.exception(), ExecTransportError | TransferError):
+                return work.result()
+            if work.done() and isinstance(work.exception(), ExecTransportError):
+                await asyncio.wait({watching}, timeout=_EXPLAIN_SECONDS)
+            if watching.done():
+                raise watching.result() from (work.exception() if work.done() else None)
+            return work.result()
+        finally:
+            for task in (work, watching):
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ExecTransportError, TransferError):
+                await work
 
-    async def _lost_or(self, error: Exception) -> Exception:
-        """Return the better explanation where the pod is no more, else `error`."""
-        assert self._cluster is not None
-        try:
-            pod = await self._cluster.core.read_namespaced_pod(self._pod, self._runner.namespace)
-        except ApiException as answer:
-            return SandboxLostError(f"pod {self._pod} is gone") if answer.status == 404 else error
-        if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None:
-            return error
-        return SandboxLostError(f"pod {self._pod} ended: {_pod_words(pod)}")
+    def _ending(self, pod: PodState | None) -> SandboxLostError | None:
+        return states.ending(pod, str(self._pod))
 
     async def _wait_until_running(self) -> None:
-        assert self._cluster is not None
-        limit = float(self.task_env_config.build_timeout_sec) * _SHARE_OF_BUILD_TIMEOUT
-        words = "it was not scheduled"
-        polls = 0
+        """Wait for a node as long as a queue may take, then for the container.
+
+        Raises:
+            PodStartError: One of both took too long, or cannot come.
+        """
+        task_limit = float(self.task_env_config.build_timeout_sec)
+        await self._reach(states.is_scheduled, self._settings.queue_seconds, "found no node")
+        await self._reach(
+            lambda pod: states.is_running(pod, CONTAINER),
+            self._settings.start_seconds or task_limit,
+            "did not run on its node",
+        )
+
+    async def _reach(self, state: Callable[[PodState], bool], limit: float, failure: str) -> None:
+        assert self._watch is not None
+        assert self._pod is not None
+        name = self._pod
+
+        def look(pod: PodState | None) -> bool | None:
+            if pod is None:
+                raise PodStartError(f"pod {name} was deleted before it ran")
+            return True if state(pod) else None
+
         try:
             async with asyncio.timeout(limit):
-                while True:
-                    pod = await self._cluster.core.read_namespaced_pod(self._pod, self._runner.namespace)
-                    statuses = pod.status.container_statuses or []
-                    if any(status.state.running for status in statuses):
-                        return
-                    words = _pod_words(pod)
-                    waits = {status.state.waiting.reason for status in statuses if status.state.waiting}
-                    if pod.status.phase in ("Failed", "Succeeded") or waits & _HOPELESS_WAITS:
-                        raise PodStartError(f"pod {self._pod} cannot start: {words}")
-                    polls += 1
-                    await asyncio.sleep(_FAST_POLL_SECONDS if polls < _FAST_POLLS else _SLOW_POLL_SECONDS)
+                await self._watch.until(name, look)
         except TimeoutError as error:
-            raise PodStartError(f"pod {self._pod} did not start within {limit:.0f} s: {words}") from error
-        except ApiException as error:
-            raise PodStartError(f"pod {self._pod} did not start: {error.reason}") from error
+            pod = self._watch.state(name)
+            words = states.words(pod) if pod is not None else "the API server did not show it"
+            raise PodStartError(f"pod {name} {failure} within {limit:.0f} s: {words}") from error
 
 
 def command_script(command: str, *, cwd: str | None, env: Mapping[str, str], user: str | int | None) -> str:
@@ -251,63 +276,3 @@ def command_script(command: str, *, cwd: str | None, env: Mapping[str, str], use
         f" -c {shlex.quote(command)}; fi"
     )
     return "\n".join([*lines, command])
-
-
-async def create_pod(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool = False) -> None:
-    """Create a pod, or ask whether it could be created.
-
-    Raises:
-        TrialsForbiddenError: RBAC, pod security or a quota forbids it; the message is the server's answer.
-        PodStartError: The server refuses for another reason.
-    """
-    namespace = manifest["metadata"]["namespace"]
-    options = {"dry_run": "All"} if dry_run else {}
-    try:
-        await cluster.core.create_namespaced_pod(namespace, dict(manifest), **options)
-    except ApiException as error:
-        message = _answer(error)
-        if error.status == 403:
-            raise TrialsForbiddenError(message) from error
-        raise PodStartError(f"the API server refuses the trial pod: {message}") from error
-
-
-async def sweep_pods(benchmark_run: str) -> int:
-    """Delete the trial pods that a killed runner of the same run left, and return their number."""
-    cluster, namespace = await Cluster.shared(), Runner.from_environment().namespace
-    own = os.environ.get("POD_NAME")
-    pods = await cluster.core.list_namespaced_pod(namespace, label_selector=pod_selector(benchmark_run))
-    names = [pod.metadata.name for pod in pods.items if pod.metadata.name != own]
-    for name in names:
-        try:
-            await cluster.core.delete_namespaced_pod(name, namespace, grace_period_seconds=1)
-        except ApiException as error:
-            if error.status != 404:
-                raise
-    return len(names)
-
-
-def _answer(error: ApiException) -> str:
-    import json
-
-    try:
-        return str(json.loads(error.body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return str(error.reason)
-
-
-def _pod_words(pod: Any) -> str:
-    """Say in words why a pod does not run."""
-    words = [
-        f"{state.reason}: {state.message or ''}".rstrip(": ")
-        for status in pod.status.container_statuses or []
-        for state in (status.state.waiting, status.state.terminated)
-        if state is not None
-    ]
-    words += [
-        f"{condition.reason}: {condition.message}"
-        for condition in pod.status.conditions or []
-        if condition.type == "PodScheduled" and condition.status == "False"
-    ]
-    if pod.status.reason or pod.status.message:
-        words.append(f"{pod.status.reason or ''}: {pod.status.message or ''}".strip(": "))
-    return "; ".join(word for word in words if word) or f"phase {pod.status.phase}"

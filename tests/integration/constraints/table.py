@@ -55,6 +55,8 @@ RANGES: Mapping[str, tuple[int, int]] = {
     f"{BR}.spec.attempts": (1, 100),
     f"{BR}.spec.concurrency": (1, 256),
     f"{BR}.spec.sampling.seed": (0, 4294967295),
+    f"{BR}.spec.suite.harbor.environment.queueSeconds": (1, 604800),
+    f"{BR}.spec.suite.harbor.environment.startSeconds": (1, 86400),
     f"{BR}.spec.suite.harbor.tasks.limit": (1, 100000),
     f"{BR}.spec.ttlSecondsAfterFinished": (0, 31536000),
     f"{LT}.spec.activeDeadlineSeconds": (1, 31536000),

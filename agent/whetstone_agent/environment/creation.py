@@ -1,0 +1,118 @@
+"""Create trial pods and sweep those that a killed runner left."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kubernetes.aio.client.exceptions import ApiException
+
+from whetstone_agent.environment.cluster import Cluster, Runner
+from whetstone_agent.environment.errors import PodStartError, QuotaFullError, TrialsForbiddenError
+from whetstone_agent.environment.manifest import pod_selector
+
+log = logging.getLogger(__name__)
+
+_QUOTA_SECONDS: Final = 5.0
+_TRIES: Final = 5
+_PASSING: Final = frozenset({429, 500, 502, 503, 504})
+
+
+async def create_pod(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool = False) -> None:
+    """Create a pod, or ask whether it could be created.
+
+    Raises:
+        TrialsForbiddenError: RBAC or pod security forbids it; the message is the server's answer.
+        QuotaFullError: The namespace's quota has no room for it now.
+        PodStartError: The server refuses for another reason.
+    """
+    namespace = manifest["metadata"]["namespace"]
+    options = {"dry_run": "All"} if dry_run else {}
+    for attempt in range(1, _TRIES + 1):
+        try:
+            await cluster.core.create_namespaced_pod(namespace, dict(manifest), **options)
+        except ApiException as error:
+            message = _answer(error)
+            if error.status in _PASSING and attempt < _TRIES:
+                await asyncio.sleep(0.25 * 2**attempt)
+                continue
+            if error.status == 409 and attempt > 1:
+                return  # an earlier try arrived, though its answer did not
+            if error.status == 403 and "exceeded quota" in message:
+                raise QuotaFullError(message) from error
+            if error.status == 403:
+                raise TrialsForbiddenError(message) from error
+            raise PodStartError(f"the API server refuses the trial pod: {message}") from error
+        return
+
+
+async def create_when_quota_allows(cluster: Cluster, manifest: Mapping[str, Any], *, limit_seconds: float) -> None:
+    """Create a pod; while the namespace's quota is full, wait as for a node.
+
+    Raises:
+        TrialsForbiddenError: The API server forbids it for another reason.
+        PodStartError: The quota was full for too long, or the server refuses for another reason.
+    """
+    answer = ""
+    try:
+        async with asyncio.timeout(limit_seconds):
+            while True:
+                try:
+                    return await create_pod(cluster, manifest)
+                except QuotaFullError as error:
+                    answer = str(error)
+                await asyncio.sleep(_QUOTA_SECONDS)
+    except TimeoutError as error:
+        message = f"the namespace's quota had no room for the trial pod within {limit_seconds:.0f} s: {answer}"
+        raise PodStartError(message) from error
+
+
+async def sweep_pods(benchmark_run: str) -> int:
+    """Delete the trial pods that dead runners of the same run left, and return their number.
+
+    A run may have several runners, one a shard; pods of those that live are left alone.
+    """
+    cluster, runner = await Cluster.shared(), Runner.from_environment()
+    pods = await cluster.core.list_namespaced_pod(runner.namespace, label_selector=pod_selector(benchmark_run))
+    alive: dict[tuple[str, str], bool] = {}
+    names = []
+    for pod in pods.items:
+        owners = [(one.name, one.uid) for one in pod.metadata.owner_references or [] if one.kind == "Pod"]
+        for owner in owners:
+            if owner not in alive:
+                alive[owner] = owner[1] == runner.pod_uid or await _lives(cluster, runner.namespace, *owner)
+        if not any(alive[owner] for owner in owners):
+            names.append(pod.metadata.name)
+    await asyncio.gather(*(delete_pod(cluster, runner.namespace, name) for name in names))
+    return len(names)
+
+
+async def _lives(cluster: Cluster, namespace: str, name: str, uid: str) -> bool:
+    try:
+        pod = await cluster.core.read_namespaced_pod(name, namespace)
+    except ApiException as error:
+        if error.status == 404:
+            return False
+        raise
+    return pod.metadata.uid == uid and pod.status.phase in ("Pending", "Running", "Unknown")
+
+
+async def delete_pod(cluster: Cluster, namespace: str, name: str) -> None:
+    """Delete a pod; one that is gone is fine.
+
+    Raises:
+        ApiException: The server does not delete it.
+    """
+    try:
+        await cluster.core.delete_namespaced_pod(name, namespace, grace_period_seconds=1)
+    except ApiException as error:
+        if error.status != 404:
+            raise
+
+
+def _answer(error: ApiException) -> str:
+    try:
+        return str(json.loads(error.body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return str(error.reason)

@@ -155,3 +155,13 @@ async def test_pods_of_a_killed_runner_are_swept(namespace: str, tmp_path: Path)
     assert await sweep_pods("run") == 1
     await gone(lambda: cluster.core.read_namespaced_pod(left.pod_name, namespace))
     assert await sweep_pods("run") == 0
+
+
+async def test_an_image_without_tmux_gets_the_runners(namespace: str, tmp_path: Path) -> None:
+    async with started(tmp_path) as bare:
+        assert (await bare.exec("command -v tmux")).return_code != 0
+    options = {"tmux": True, "tmux_image": references_of()["benchmark"]}
+    async with started(tmp_path, options=options) as sandbox:
+        await sandbox.exec("tmux new-session -x 80 -y 24 -d -s work 'bash --login'")
+        await sandbox.exec("tmux send-keys -t work 'echo grüße >said; tmux wait -S done' Enter; tmux wait done")
+        assert (await sandbox.exec("cat said; tmux capture-pane -p -t work | grep -c grüße")).stdout == "grüße\n1\n"

@@ -41,6 +41,14 @@ class Runner:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunnerPod:
+    """What trial pods take over from the runner's pod."""
+
+    image: str | None = None
+    pull_secrets: tuple[str, ...] = ()
+
+
 class Cluster:
     """One API client with its connection pool. Use `Cluster.shared()`, which makes one per event loop."""
 
@@ -49,6 +57,7 @@ class Cluster:
     def __init__(self, api_client: Any) -> None:
         self._api_client = api_client
         self.core: Any = client.CoreV1Api(api_client)
+        self._runner_pod: RunnerPod | None = None
         self._watches: dict[tuple[str, str], PodWatch] = {}
 
     @classmethod
@@ -76,6 +85,18 @@ class Cluster:
         if cls._shared is not None and cls._shared[0] is asyncio.get_running_loop():
             shared, cls._shared = cls._shared[1], None
             await shared.close()
+
+    async def runner_pod(self, runner: Runner) -> RunnerPod:
+        """Return what the runner's own pod says; nothing where the runner is no pod."""
+        if self._runner_pod is None:
+            self._runner_pod = RunnerPod()
+            if runner.pod_name:
+                spec = (await self.core.read_namespaced_pod(runner.pod_name, runner.namespace)).spec
+                self._runner_pod = RunnerPod(
+                    image=spec.containers[0].image,
+                    pull_secrets=tuple(secret.name for secret in spec.image_pull_secrets or []),
+                )
+        return self._runner_pod
 
     def watch_pods(self, *, namespace: str, selector: str) -> PodWatch:
         """Return the one watch of the pods that a selector names."""

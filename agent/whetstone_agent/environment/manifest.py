@@ -14,6 +14,9 @@ CONTAINER: Final = "main"
 COMPONENT: Final = "trial"
 SESSION_ANNOTATION: Final = "whetstone.dev/harbor-session"
 """Harbor's name of the environment, in full; label values are too short for it."""
+TMUX: Final = "/opt/whetstone/tmux"
+"""Folder of the runner's image with a tmux that needs nothing of the image it runs in; the same place in the pod."""
+_TMUX_VOLUME: Final = "tmux"
 _KEEP_ALIVE: Final = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"
 """Waits without using the processor; the shell reaps what commands leave behind, and ends at once when told to."""
 _MAX_NAME: Final = 63
@@ -37,6 +40,10 @@ class TrialPod:
     limits: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     workdir: str | None = None
+    pull_secrets: tuple[str, ...] = ()
+    """Secrets for the registry, as the runner's own pod has them."""
+    tmux_image: str | None = None
+    """Image to copy tmux from; absent where the agent needs none."""
 
 
 def pod_name(pod: TrialPod) -> str:
@@ -86,16 +93,33 @@ def trial_pod(pod: TrialPod) -> dict[str, Any]:
     }
     if pod.workdir:
         container["workingDir"] = pod.workdir
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": 1,
-            "activeDeadlineSeconds": pod.deadline_seconds,
-            "containers": [container],
-        },
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 1,
+        "activeDeadlineSeconds": pod.deadline_seconds,
+        "containers": [container],
     }
+    if pod.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in pod.pull_secrets]
+    if pod.tmux_image is not None:
+        _add_tmux(spec, pod.tmux_image)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _add_tmux(spec: dict[str, Any], image: str) -> None:
+    mount = {"name": _TMUX_VOLUME, "mountPath": "/tools"}
+    spec["volumes"] = [{"name": _TMUX_VOLUME, "emptyDir": {}}]
+    spec["initContainers"] = [
+        {
+            "name": "tmux",
+            "image": image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["cp", "-R", f"{TMUX}/.", "/tools"],
+            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "64Mi"}},
+            "securityContext": {"allowPrivilegeEscalation": False, "seccompProfile": {"type": "RuntimeDefault"}},
+            "volumeMounts": [mount],
+        }
+    ]
+    spec["containers"][0]["volumeMounts"] = [{**mount, "mountPath": TMUX, "readOnly": True}]

@@ -15,14 +15,15 @@ from kubernetes.aio.client.exceptions import ApiException
 from pydantic import Field
 
 from whetstone_agent.environment import states, transfer
-from whetstone_agent.environment.cluster import Cluster, Runner
+from whetstone_agent.environment.cluster import Cluster, Runner, RunnerPod
 from whetstone_agent.environment.creation import create_when_quota_allows, delete_pod
 from whetstone_agent.environment.errors import ExecTransportError, PodStartError, SandboxLostError, TransferError
 from whetstone_agent.environment.exec import PodAddress, PodExec
-from whetstone_agent.environment.manifest import CONTAINER, TrialPod, pod_selector, trial_pod
+from whetstone_agent.environment.manifest import CONTAINER, TMUX, TrialPod, pod_selector, trial_pod
 from whetstone_agent.environment.watching import PodState, PodWatch
 
-_EXPLAIN_SECONDS: Final = 5.0
+_KILLED: Final = 128 + 9
+_EXPLAIN_SECONDS: Final = 10.0
 """A broken connection is often the first sign of a pod's end; the API server tells the reason a little later."""
 _LAST_WORDS_SECONDS: Final = 2.0
 """A command may have ended just before its pod did."""
@@ -39,6 +40,10 @@ class PodEnvironmentOptions(EnvironmentOptions):
     """How long a pod may wait for room: in the namespace's quota, then on a node."""
     start_seconds: float | None = Field(default=None, gt=0)
     """How long a pod may take from its node to running, image pull included; the task's build timeout when absent."""
+    tmux: bool = False
+    """Whether the agent needs tmux; an image without gets the runner's."""
+    tmux_image: str | None = None
+    """Image that holds it; the runner's own when absent."""
     requests: dict[str, str | int] | None = None
     """Instead of what the task asks for."""
     limits: dict[str, str | int] | None = None
@@ -97,13 +102,15 @@ class PodEnvironment(BaseEnvironment):
         self._watch = self._cluster.watch_pods(
             namespace=self._runner.namespace, selector=pod_selector(self._settings.benchmark_run)
         )
-        manifest = trial_pod(self._wanted_pod())
+        manifest = trial_pod(self._wanted_pod(await self._cluster.runner_pod(self._runner)))
         self._pod = str(manifest["metadata"]["name"])
         await create_when_quota_allows(self._cluster, manifest, limit_seconds=self._settings.queue_seconds)
         await self._wait_until_running()
         self._exec = PodExec(
             self._cluster, PodAddress(namespace=self._runner.namespace, pod=self._pod, container=CONTAINER)
         )
+        if self._settings.tmux:
+            await self._link_tmux()
         await self.ensure_dirs(self._mount_targets(writable_only=True))
         await self._upload_environment_dir_after_start()
 
@@ -141,6 +148,9 @@ class PodEnvironment(BaseEnvironment):
             user=self._resolve_user(user),
         )
         done = await self._while_it_lives(self._pod_exec().run(script, timeout_seconds=timeout_sec))
+        if done.exit_code == _KILLED:
+            # Killed alone, or with the whole container? The latter is no answer that an agent or a verifier may see.
+            await self._while_it_lives(self._pod_exec().run(":", timeout_seconds=_EXPLAIN_SECONDS))
         return ExecResult(
             stdout=done.stdout.decode(errors="replace"),
             stderr=done.stderr.decode(errors="replace"),
@@ -167,7 +177,23 @@ class PodEnvironment(BaseEnvironment):
         """Copy what a folder of the pod holds out of it."""
         await self._while_it_lives(transfer.download_dir(self._pod_exec(), PurePosixPath(source_dir), Path(target_dir)))
 
-    def _wanted_pod(self) -> TrialPod:
+    async def _link_tmux(self) -> None:
+        """Put tmux where every shell finds it, login shells too, unless the image has its own.
+
+        Raises:
+            PodStartError: The image's user may not write there.
+        """
+        place = "/usr/local/bin"
+        linked = await self.exec(
+            f"command -v tmux >/dev/null || {{ mkdir -p {place} && ln -sf {TMUX}/bin/tmux {place}/tmux; }} && tmux -V",
+            cwd="/",
+            user="root",
+        )
+        if linked.return_code != 0:
+            said = f"{linked.stdout or ''} {linked.stderr or ''}".strip()
+            raise PodStartError(f"the agent needs tmux, and the task's image neither has nor takes one: {said}")
+
+    def _wanted_pod(self, runner_pod: RunnerPod) -> TrialPod:
         task = self.task_env_config
         asked: dict[str, Any] = {}
         if task.cpus is not None:
@@ -185,6 +211,8 @@ class PodEnvironment(BaseEnvironment):
             requests=(self._settings.requests or {}) if overridden else asked,
             limits=(self._settings.limits or {}) if overridden else asked,
             env=self._startup_env(),
+            pull_secrets=runner_pod.pull_secrets,
+            tmux_image=(self._settings.tmux_image or runner_pod.image) if self._settings.tmux else None,
         )
 
     def _pod_exec(self) -> PodExec:

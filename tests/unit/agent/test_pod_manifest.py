@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from whetstone_agent.environment.cluster import Runner
-from whetstone_agent.environment.manifest import TrialPod, pod_name, pod_selector, trial_pod
+from whetstone_agent.environment.manifest import TMUX, TrialPod, pod_name, pod_selector, trial_pod
 from whetstone_agent.environment.pod import command_script
 
 POD = TrialPod(
@@ -69,3 +69,21 @@ def test_another_user_is_only_asked_for_when_root() -> None:
     script = command_script("id", cwd=None, env={}, user="agent")
     assert 'if [ "$(id -u)" = 0 ]; then exec su' in script
     assert script.endswith("\nid")
+
+
+def test_tmux_is_copied_by_an_init_container_only_where_it_is_needed() -> None:
+    assert "initContainers" not in trial_pod(POD)["spec"]
+    spec = trial_pod(replace(POD, tmux_image="runner:1"))["spec"]
+    (init,) = spec["initContainers"]
+    assert (init["image"], init["command"][2]) == ("runner:1", f"{TMUX}/.")
+    (mount,) = spec["containers"][0]["volumeMounts"]
+    assert (mount["name"], mount["mountPath"], mount["readOnly"]) == (spec["volumes"][0]["name"], TMUX, True)
+    assert init["volumeMounts"][0]["name"] == mount["name"]
+
+
+def test_the_registrys_secrets_are_the_runners() -> None:
+    assert "imagePullSecrets" not in trial_pod(POD)["spec"]
+    assert trial_pod(replace(POD, pull_secrets=("a", "b")))["spec"]["imagePullSecrets"] == [
+        {"name": "a"},
+        {"name": "b"},
+    ]

@@ -11,7 +11,7 @@ from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.run_artifact import HARBOR_FOLDER
 
-from whetstone_agent.agents.catalog import agent_entries
+from whetstone_agent.agents.catalog import agent_entries, needs_tmux
 from whetstone_agent.environment.errors import NOT_TRIED_AGAIN, TRIED_AGAIN
 from whetstone_agent.scoring import read_trial, read_trials
 from whetstone_agent.tasks import AdmittedTask
@@ -164,6 +164,8 @@ def _pod_options(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> dict
         "benchmark_run": config.object.name,
         "deadline_seconds": round(max(task.seconds for task in tasks) + _SETUP_SECONDS),
     }
+    if needs_tmux(config.agent):
+        options["tmux"] = True
     asked = config.suite.environment
     if asked is not None:
         options |= {"queue_seconds": asked.queue_seconds, "start_seconds": asked.start_seconds}

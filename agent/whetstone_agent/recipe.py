@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import Any
 
 from whetstone_api.benchmark_agent import SamplingSpec
+from whetstone_api.benchmark_suite import NetworkLimits, TrialEnvironment
 from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.run_artifact import Comparability
@@ -31,11 +32,19 @@ def comparability(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> Com
     )
 
 
+def environment_identity(environment: TrialEnvironment | None) -> dict[str, Any]:
+    """Return what of the sandbox may change scores: nothing, unless it departs from the default."""
+    if environment is None or environment.network_limits is NetworkLimits.ENFORCED:
+        return {}
+    return {"networkLimits": environment.network_limits.value}
+
+
 def recipe_digest(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> str:
     """Return the digest of what was asked: suite, agent, sampling, attempts and the target's content."""
     resources = config.suite.trial_resources
     return canonical_digest(
         {
+            **environment_identity(config.suite.environment),
             "suite": suite_digest(tasks),
             "trialResources": resources.to_wire() if resources else None,
             "agent": agent_identity(config.agent),

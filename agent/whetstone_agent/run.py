@@ -5,6 +5,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -129,12 +130,13 @@ async def _measure(request: Request, reporter: Reporter, environment: Environmen
 async def _prepare_cluster(request: Request, environment: EnvironmentChoice) -> None:
     """Sweep what a killed runner left, and ask for a trial pod in a dry run: a refusal then names itself at once."""
     from whetstone_agent.environment.cluster import Cluster, Runner
-    from whetstone_agent.environment.creation import create_pod, sweep_pods
+    from whetstone_agent.environment.creation import create_pod, sweep
     from whetstone_agent.environment.errors import PodStartError, QuotaFullError, TrialsForbiddenError
     from whetstone_agent.environment.manifest import TrialPod, trial_pod
+    from whetstone_agent.environment.preflight import check_network
 
     run = request.config.object.name
-    swept = await sweep_pods(run)
+    swept = await sweep(run)
     if swept:
         log.info("deleted %d trial pods of an earlier runner", swept)
     options = job_settings(request.config, request.tasks, environment)["environment"]["kwargs"]
@@ -149,9 +151,9 @@ async def _prepare_cluster(request: Request, environment: EnvironmentChoice) -> 
         limits=options.get("limits", {}),
     )
     try:
-        await create_pod(await Cluster.shared(), trial_pod(probe), dry_run=True)
-    except QuotaFullError as error:
-        log.info("trials will wait for room in the quota: %s", error)
+        with suppress(QuotaFullError):  # trials will wait for room
+            await create_pod(await Cluster.shared(), trial_pod(probe), dry_run=True)
+        await check_network(request.config.suite.environment, request.tasks, benchmark_run=run)
     except TrialsForbiddenError as error:
         raise _forbidden(str(error), request.config) from error
     except PodStartError as error:

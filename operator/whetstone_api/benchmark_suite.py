@@ -1,5 +1,6 @@
 """What a BenchmarkRun asks the model to do."""
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
@@ -21,8 +22,20 @@ class TaskFilter(ApiModel):
     """Only the first so many tasks, by name."""
 
 
+class NetworkLimits(StrEnum):
+    """What becomes of tasks that ask for no network, or for an allowlist."""
+
+    ENFORCED = "Enforced"
+    """The run starts only where the cluster is seen to enforce NetworkPolicies."""
+    BEST_EFFORT = "BestEffort"
+    """The policies are made, and the run goes on where nothing enforces them."""
+
+
 class TrialEnvironment(ApiModel):
     """The sandbox of each trial."""
+
+    network_limits: NetworkLimits = NetworkLimits.ENFORCED
+    """What becomes of tasks that ask for no network, or for an allowlist."""
 
     queue_seconds: Annotated[int, Field(ge=1, le=604800)] = 3600
     """Seconds that a trial's pod may wait for room, in the namespace's quota or on a node."""

@@ -89,11 +89,12 @@ async def test_the_kernel_may_end_a_command_and_the_trial_goes_on(namespace: str
 
 
 async def test_a_container_out_of_memory_is_told_apart(namespace: str, tmp_path: Path) -> None:
-    async with started(tmp_path, options=SMALL) as sandbox:
-        # Of all processes in the container the kernel shall take the first one.
+    guaranteed = {"cpu": "100m", "memory": "32Mi"}
+    async with started(tmp_path, options={"requests": guaranteed, "limits": guaranteed}) as sandbox:
+        # Of all processes in the container the kernel shall take the first one; the others of such a pod come last.
         await sandbox.exec("echo 1000 >/proc/1/oom_score_adj")
         with pytest.raises(SandboxOutOfMemoryError, match=r"OOMKilled.*memory_mb"):
-            await sandbox.exec(f"{FILL_MEMORY}; sleep 600")
+            await sandbox.exec(f"{FILL_MEMORY}; sleep 60")
 
 
 async def test_a_pod_at_its_deadline_is_told_apart(namespace: str, tmp_path: Path) -> None:
@@ -116,13 +117,12 @@ async def node_with(resource: str, count: int) -> AsyncIterator[None]:
 
 
 async def second_starts_once_the_first_ends(tmp_path: Path, options: dict[str, object]) -> None:
-    """Hold the room for one pod, start another, and let the first go only when the second has waited too long."""
-    start_seconds = 2.0
+    """Hold the room for one pod and start another: it waits, and runs when the first has gone."""
     (tmp_path / "second").mkdir()
-    async with started(tmp_path, options={**options, "start_seconds": 60}):
-        second = environment(tmp_path / "second", options={**options, "start_seconds": start_seconds})
+    async with started(tmp_path, options=options):
+        second = environment(tmp_path / "second", options=options)
         starting = asyncio.create_task(second.start(force_build=False))
-        await asyncio.wait({starting}, timeout=2 * start_seconds)
+        await asyncio.wait({starting}, timeout=4)
         assert not starting.done()
     try:
         await starting

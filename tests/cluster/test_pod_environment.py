@@ -12,7 +12,7 @@ from support.runner_namespace import runner_namespace
 from support.sandbox import environment, started
 from support.waiting import DEADLINE_SECONDS, machine_factor
 from whetstone_agent.environment.cluster import Cluster
-from whetstone_agent.environment.creation import sweep_pods
+from whetstone_agent.environment.creation import sweep
 from whetstone_agent.environment.errors import PodStartError, SandboxLostError, TransferError, TrialsForbiddenError
 from whetstone_agent.environment.manifest import CONTAINER
 from whetstone_dev.images import references_of
@@ -152,9 +152,9 @@ async def test_pods_of_a_killed_runner_are_swept(namespace: str, tmp_path: Path)
     cluster = await Cluster.shared()
     left = environment(tmp_path)
     await left.start(force_build=False)
-    assert await sweep_pods("run") == 1
+    assert await sweep("run") == 1
     await gone(lambda: cluster.core.read_namespaced_pod(left.pod_name, namespace))
-    assert await sweep_pods("run") == 0
+    assert await sweep("run") == 0
 
 
 async def test_an_image_without_tmux_gets_the_runners(namespace: str, tmp_path: Path) -> None:

@@ -45,6 +45,11 @@ def needs_length(agent: AgentSpec) -> bool:
     return agent.chosen == AgentName.TERMINUS_2
 
 
+def needs_tmux(agent: AgentSpec) -> bool:
+    """Say whether an agent cannot work in a sandbox without tmux."""
+    return agent.chosen == AgentName.TERMINUS_2
+
+
 def agent_identity(agent: AgentSpec) -> dict[str, Any]:
     """Return what makes an agent itself, for the recipe. What is not set has no key, so that a new field changes no
     digest of a run that does not use it."""

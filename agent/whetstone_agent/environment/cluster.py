@@ -57,6 +57,9 @@ class Cluster:
     def __init__(self, api_client: Any) -> None:
         self._api_client = api_client
         self.core: Any = client.CoreV1Api(api_client)
+        self.networking: Any = client.NetworkingV1Api(api_client)
+        self.policies: set[str] = set()
+        """Names of the NetworkPolicies that exist, as far as this process made them."""
         self._runner_pod: RunnerPod | None = None
         self._watches: dict[tuple[str, str], PodWatch] = {}
 
@@ -85,6 +88,11 @@ class Cluster:
         if cls._shared is not None and cls._shared[0] is asyncio.get_running_loop():
             shared, cls._shared = cls._shared[1], None
             await shared.close()
+
+    @property
+    def host(self) -> str:
+        """Base URL of the API server."""
+        return str(self._api_client.configuration.host)
 
     async def runner_pod(self, runner: Runner) -> RunnerPod:
         """Return what the runner's own pod says; nothing where the runner is no pod."""

@@ -3,10 +3,11 @@
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kubernetes.aio.client.exceptions import ApiException
+from whetstone_api.vocabulary import Label
 
 from whetstone_agent.environment.cluster import Cluster, Runner
 from whetstone_agent.environment.errors import PodStartError, QuotaFullError, TrialsForbiddenError
@@ -68,24 +69,63 @@ async def create_when_quota_allows(cluster: Cluster, manifest: Mapping[str, Any]
         raise PodStartError(message) from error
 
 
-async def sweep_pods(benchmark_run: str) -> int:
-    """Delete the trial pods that dead runners of the same run left, and return their number.
+async def ensure_policy(cluster: Cluster, manifest: Mapping[str, Any]) -> None:
+    """Create a NetworkPolicy unless this runner has made it before.
 
-    A run may have several runners, one a shard; pods of those that live are left alone.
+    Raises:
+        TrialsForbiddenError: RBAC forbids it.
+        PodStartError: The server refuses for another reason.
+    """
+    name = manifest["metadata"]["name"]
+    if name in cluster.policies:
+        return
+    try:
+        await cluster.networking.create_namespaced_network_policy(manifest["metadata"]["namespace"], dict(manifest))
+    except ApiException as error:
+        if error.status == 403:
+            raise TrialsForbiddenError(_answer(error)) from error
+        if error.status != 409:
+            raise PodStartError(f"the API server refuses the NetworkPolicy {name}: {_answer(error)}") from error
+    cluster.policies.add(name)
+
+
+async def sweep(benchmark_run: str) -> int:
+    """Delete the trial pods and NetworkPolicies that dead runners of the same run left.
+
+    A run may have several runners, one a shard; what belongs to those that live is left alone.
+
+    Returns:
+        The number of pods.
     """
     cluster, runner = await Cluster.shared(), Runner.from_environment()
-    pods = await cluster.core.list_namespaced_pod(runner.namespace, label_selector=pod_selector(benchmark_run))
+    namespace = runner.namespace
+    pods = await cluster.core.list_namespaced_pod(namespace, label_selector=pod_selector(benchmark_run))
+    policies = await cluster.networking.list_namespaced_network_policy(
+        namespace, label_selector=f"{Label.BENCHMARK_RUN.value}={benchmark_run}"
+    )
     alive: dict[tuple[str, str], bool] = {}
-    names = []
-    for pod in pods.items:
-        owners = [(one.name, one.uid) for one in pod.metadata.owner_references or [] if one.kind == "Pod"]
-        for owner in owners:
+    for thing in [*pods.items, *policies.items]:
+        for owner in _owners(thing):
             if owner not in alive:
-                alive[owner] = owner[1] == runner.pod_uid or await _lives(cluster, runner.namespace, *owner)
-        if not any(alive[owner] for owner in owners):
-            names.append(pod.metadata.name)
-    await asyncio.gather(*(delete_pod(cluster, runner.namespace, name) for name in names))
+                alive[owner] = owner[1] == runner.pod_uid or await _lives(cluster, namespace, *owner)
+
+    def orphans(things: Sequence[Any]) -> list[str]:
+        return [one.metadata.name for one in things if not any(alive[owner] for owner in _owners(one))]
+
+    names = orphans(pods.items)
+    await asyncio.gather(*(delete_pod(cluster, namespace, name) for name in names))
+    # Only then: without its policy a pod's network is open.
+    for name in orphans(policies.items):
+        try:
+            await cluster.networking.delete_namespaced_network_policy(name, namespace)
+        except ApiException as error:
+            if error.status != 404:
+                raise
     return len(names)
+
+
+def _owners(thing: Any) -> list[tuple[str, str]]:
+    return [(one.name, one.uid) for one in thing.metadata.owner_references or [] if one.kind == "Pod"]
 
 
 async def _lives(cluster: Cluster, namespace: str, name: str, uid: str) -> bool:

@@ -1,7 +1,7 @@
 """The trial pod, as a pure function of what a trial needs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
@@ -42,6 +42,10 @@ class TrialPod:
     workdir: str | None = None
     pull_secrets: tuple[str, ...] = ()
     """Secrets for the registry, as the runner's own pod has them."""
+    network_key: str | None = None
+    """Label value by which the run's NetworkPolicy selects the pod; absent for an open network."""
+    host_aliases: Sequence[Mapping[str, Any]] = ()
+    """Names that are pinned to addresses, in a pod with a limited network."""
     tmux_image: str | None = None
     """Image to copy tmux from; absent where the agent needs none."""
 
@@ -103,6 +107,11 @@ def trial_pod(pod: TrialPod) -> dict[str, Any]:
     }
     if pod.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in pod.pull_secrets]
+    if pod.network_key is not None:
+        metadata["labels"][Label.TRIAL_NETWORK.value] = pod.network_key
+        # A look-up that nobody may answer fails at once there, instead of after seconds.
+        spec |= {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
+        spec |= {"hostAliases": list(pod.host_aliases)} if pod.host_aliases else {}
     if pod.tmux_image is not None:
         _add_tmux(spec, pod.tmux_image)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import shlex
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Final
 
@@ -16,10 +16,12 @@ from pydantic import Field
 
 from whetstone_agent.environment import states, transfer
 from whetstone_agent.environment.cluster import Cluster, Runner, RunnerPod
-from whetstone_agent.environment.creation import create_when_quota_allows, delete_pod
+from whetstone_agent.environment.creation import create_when_quota_allows, delete_pod, ensure_policy
 from whetstone_agent.environment.errors import ExecTransportError, PodStartError, SandboxLostError, TransferError
 from whetstone_agent.environment.exec import PodAddress, PodExec
 from whetstone_agent.environment.manifest import CONTAINER, TMUX, TrialPod, pod_selector, trial_pod
+from whetstone_agent.environment.network import NetworkLimit, network_limit
+from whetstone_agent.environment.starting import wait_until_running
 from whetstone_agent.environment.watching import PodState, PodWatch
 
 _KILLED: Final = 128 + 9
@@ -72,8 +74,16 @@ class PodEnvironment(BaseEnvironment):
 
     @property
     def capabilities(self) -> EnvironmentCapabilities:
-        """Return what the environment can do beyond the basics: nothing."""
-        return EnvironmentCapabilities()
+        """Return which networks a pod can have; it keeps the one it starts with."""
+        return EnvironmentCapabilities(
+            disable_internet=True,
+            network_allowlist=True,
+            network_allowlist_hostnames=True,
+            network_allowlist_ipv4_addresses=True,
+            network_allowlist_ipv6_addresses=True,
+            network_allowlist_ipv4_cidrs=True,
+            network_allowlist_ipv6_cidrs=True,
+        )
 
     @classmethod
     def resource_capabilities(cls) -> EnvironmentResourceCapabilities:
@@ -102,10 +112,20 @@ class PodEnvironment(BaseEnvironment):
         self._watch = self._cluster.watch_pods(
             namespace=self._runner.namespace, selector=pod_selector(self._settings.benchmark_run)
         )
-        manifest = trial_pod(self._wanted_pod(await self._cluster.runner_pod(self._runner)))
+        limit = await network_limit(self.network_policy)
+        if limit is not None:
+            policy = limit.policy(runner=self._runner, benchmark_run=self._settings.benchmark_run)
+            await ensure_policy(self._cluster, policy)
+        manifest = trial_pod(self._wanted_pod(await self._cluster.runner_pod(self._runner), limit))
         self._pod = str(manifest["metadata"]["name"])
         await create_when_quota_allows(self._cluster, manifest, limit_seconds=self._settings.queue_seconds)
-        await self._wait_until_running()
+        await wait_until_running(
+            self._watch,
+            self._pod,
+            CONTAINER,
+            queue_seconds=self._settings.queue_seconds,
+            start_seconds=self._settings.start_seconds or float(self.task_env_config.build_timeout_sec),
+        )
         self._exec = PodExec(
             self._cluster, PodAddress(namespace=self._runner.namespace, pod=self._pod, container=CONTAINER)
         )
@@ -193,7 +213,7 @@ class PodEnvironment(BaseEnvironment):
             said = f"{linked.stdout or ''} {linked.stderr or ''}".strip()
             raise PodStartError(f"the agent needs tmux, and the task's image neither has nor takes one: {said}")
 
-    def _wanted_pod(self, runner_pod: RunnerPod) -> TrialPod:
+    def _wanted_pod(self, runner_pod: RunnerPod, limit: NetworkLimit | None) -> TrialPod:
         task = self.task_env_config
         asked: dict[str, Any] = {}
         if task.cpus is not None:
@@ -211,6 +231,8 @@ class PodEnvironment(BaseEnvironment):
             requests=(self._settings.requests or {}) if overridden else asked,
             limits=(self._settings.limits or {}) if overridden else asked,
             env=self._startup_env(),
+            network_key=limit.key(self._runner) if limit is not None else None,
+            host_aliases=limit.host_aliases() if limit is not None else (),
             pull_secrets=runner_pod.pull_secrets,
             tmux_image=(self._settings.tmux_image or runner_pod.image) if self._settings.tmux else None,
         )
@@ -250,38 +272,6 @@ class PodEnvironment(BaseEnvironment):
 
     def _ending(self, pod: PodState | None) -> SandboxLostError | None:
         return states.ending(pod, str(self._pod))
-
-    async def _wait_until_running(self) -> None:
-        """Wait for a node as long as a queue may take, then for the container.
-
-        Raises:
-            PodStartError: One of both took too long, or cannot come.
-        """
-        task_limit = float(self.task_env_config.build_timeout_sec)
-        await self._reach(states.is_scheduled, self._settings.queue_seconds, "found no node")
-        await self._reach(
-            lambda pod: states.is_running(pod, CONTAINER),
-            self._settings.start_seconds or task_limit,
-            "did not run on its node",
-        )
-
-    async def _reach(self, state: Callable[[PodState], bool], limit: float, failure: str) -> None:
-        assert self._watch is not None
-        assert self._pod is not None
-        name = self._pod
-
-        def look(pod: PodState | None) -> bool | None:
-            if pod is None:
-                raise PodStartError(f"pod {name} was deleted before it ran")
-            return True if state(pod) else None
-
-        try:
-            async with asyncio.timeout(limit):
-                await self._watch.until(name, look)
-        except TimeoutError as error:
-            pod = self._watch.state(name)
-            words = states.words(pod) if pod is not None else "the API server did not show it"
-            raise PodStartError(f"pod {name} {failure} within {limit:.0f} s: {words}") from error
 
 
 def command_script(command: str, *, cwd: str | None, env: Mapping[str, str], user: str | int | None) -> str:

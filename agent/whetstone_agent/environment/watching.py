@@ -111,9 +111,9 @@ class PodWatch:
             raise ValueError(str(data.get("message") or data))
         found = {item["metadata"]["name"]: item for item in data["items"]}
         for name in set(self._pods) - set(found):
-            self._set(name, None)
+            self.set_state(name, None)
         for name, pod in found.items():
-            self._set(name, pod)
+            self.set_state(name, pod)
         return str(data["metadata"]["resourceVersion"])
 
     async def _watch(self, version: str) -> str | None:
@@ -138,10 +138,11 @@ class PodWatch:
                     raise ValueError(str(pod.get("message") or pod))
                 version = str(pod["metadata"]["resourceVersion"])
                 if event["type"] != "BOOKMARK":
-                    self._set(pod["metadata"]["name"], None if event["type"] == "DELETED" else pod)
+                    self.set_state(pod["metadata"]["name"], None if event["type"] == "DELETED" else pod)
         return version
 
-    def _set(self, name: str, pod: PodState | None) -> None:
+    def set_state(self, name: str, pod: PodState | None) -> None:
+        """Take a state of a pod, None for one that was deleted, and wake who waits for it."""
         if pod is None:
             self._pods.pop(name, None)
             if name in self._changed:

@@ -331,7 +331,7 @@ def benchmark_run(*, improving: bool) -> Object:
                 "dataset": {"uri": "pvc://data/tasks"},
                 "tasks": {"include": ["*"], "exclude": ["x*"], "limit": 8},
                 "trialResources": RESOURCES,
-                "environment": {"queueSeconds": 600, "startSeconds": 60},
+                "environment": {"networkLimits": "Enforced", "queueSeconds": 600, "startSeconds": 60},
             }
         },
         "agent": {

@@ -14,6 +14,7 @@ BR, LT, MS = "BenchmarkRun", "LoRATrainingJob", "ModelServer"
 ENUMS: Mapping[str, tuple[Any, ...]] = {
     f"{BR}.spec.agent.name": ("terminus-2", "whetstone", "oracle", "nop"),
     f"{BR}.spec.gates[].metric": ("Mean", "StrictMean", "Coverage"),
+    f"{BR}.spec.suite.harbor.environment.networkLimits": ("Enforced", "BestEffort"),
     f"{BR}.status.comparison.verdict": ("Better", "Worse", "Inconclusive", "NotComparable"),
     f"{LT}.spec.backend": ("TRL", "Unsloth"),
     f"{LT}.spec.distributed.strategy": ("Auto", "DDP", "FSDP"),

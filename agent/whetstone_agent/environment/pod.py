@@ -129,7 +129,7 @@ class PodEnvironment(BaseEnvironment):
         self._exec = PodExec(
             self._cluster, PodAddress(namespace=self._runner.namespace, pod=self._pod, container=CONTAINER)
         )
-        if self._settings.tmux:
+        if manifest["spec"].get("initContainers"):
             await self._link_tmux()
         await self.ensure_dirs(self._mount_targets(writable_only=True))
         await self._upload_environment_dir_after_start()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from whetstone_artifacts.errors import ArtifactError
 
+from whetstone_cli import results
 from whetstone_cli.exits import EXIT_INVALID, EXIT_USAGE
 
 
@@ -16,6 +17,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     page.add_argument("--baseline", type=Path, help="folder of the run that the others are set beside")
     page.add_argument("-o", dest="output", type=Path, default=Path("report.html"), help="default: report.html")
     page.set_defaults(command_function=report)
+    results.add_command(commands)
 
 
 def report(options: argparse.Namespace) -> int:

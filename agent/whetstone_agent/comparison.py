@@ -19,6 +19,7 @@ _NAMES = {
     "sampling": "the sampling (spec.sampling)",
     "attempts": "spec.attempts",
     "harness": "the harness",
+    "images": "the images (spec.suite.harbor.images.map)",
 }
 
 

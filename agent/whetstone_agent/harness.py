@@ -14,7 +14,7 @@ from whetstone_api.run_artifact import HARBOR_FOLDER
 from whetstone_agent.agents.catalog import agent_entries, needs_tmux
 from whetstone_agent.environment.errors import NOT_TRIED_AGAIN, TRIED_AGAIN
 from whetstone_agent.scoring import read_trial, read_trials
-from whetstone_agent.tasks import AdmittedTask
+from whetstone_agent.tasks import AdmittedTask, pulled_images
 
 ENVIRONMENT: Final = "whetstone_agent.environment.pod:PodEnvironment"
 VOID_RETRIES: Final = 2
@@ -163,6 +163,7 @@ def _pod_options(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> dict
     options: dict[str, Any] = {
         "benchmark_run": config.object.name,
         "deadline_seconds": round(max(task.seconds for task in tasks) + _SETUP_SECONDS),
+        "images": pulled_images(tasks),
     }
     if needs_tmux(config.agent):
         options["tmux"] = True

@@ -12,7 +12,7 @@ from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.run_artifact import Comparability
 
 from whetstone_agent.agents.catalog import agent_identity
-from whetstone_agent.tasks import AdmittedTask, suite_digest
+from whetstone_agent.tasks import AdmittedTask, mapped_images, suite_digest
 
 
 def sampling_identity(sampling: SamplingSpec) -> dict[str, Any]:
@@ -29,6 +29,7 @@ def comparability(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> Com
         sampling=canonical_digest(sampling_identity(config.sampling)),
         attempts=config.attempts,
         harness=f"harbor {version('harbor')}",
+        images=_images_digest(tasks),
     )
 
 
@@ -42,6 +43,7 @@ def environment_identity(environment: TrialEnvironment | None) -> dict[str, Any]
 def recipe_digest(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> str:
     """Return the digest of what was asked: suite, agent, sampling, attempts and the target's content."""
     resources = config.suite.trial_resources
+    images = _images_digest(tasks)
     return canonical_digest(
         {
             **environment_identity(config.suite.environment),
@@ -51,5 +53,12 @@ def recipe_digest(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> str
             "sampling": sampling_identity(config.sampling),
             "attempts": config.attempts,
             "target": config.adapter_digest or config.served_name,
+            **({"images": images} if images else {}),
         }
     )
+
+
+def _images_digest(tasks: Sequence[AdmittedTask]) -> str | None:
+    """Return the digest of the images that a map replaced. A prefix names a mirror of the same: it does not count."""
+    mapped = mapped_images(tasks)
+    return canonical_digest(mapped) if mapped else None

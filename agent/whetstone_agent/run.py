@@ -14,6 +14,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 from whetstone_api.adapter_artifact import LINEAGE_FILE, Lineage
 from whetstone_api.benchmark_result import RunComparison
+from whetstone_api.benchmark_suite import RefusedTask
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.reports import Outcome, ProgressReport, TerminationReport
@@ -25,6 +26,7 @@ from whetstone_artifacts.lock import output_lock
 from whetstone_artifacts.report import write_report
 from whetstone_artifacts.reporting import Reporter
 
+from whetstone_agent.admission import admit_tasks, count_refused
 from whetstone_agent.agents.catalog import asks_model, validate_agent
 from whetstone_agent.agents.doorway import model_door
 from whetstone_agent.comparison import compare, read_baseline
@@ -41,7 +43,7 @@ from whetstone_agent.harness import (
 from whetstone_agent.preflight import check_target
 from whetstone_agent.recipe import comparability, recipe_digest
 from whetstone_agent.scoring import read_trials, run_results, score_tasks
-from whetstone_agent.tasks import AdmittedTask, admit_tasks, contaminated_tasks
+from whetstone_agent.tasks import AdmittedTask, contaminated_tasks
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,7 @@ class Request:
 
     config: BenchmarkConfig
     tasks: list[AdmittedTask]
+    refused: list[RefusedTask]
     recipe: str
     baseline: RunArtifact | None
 
@@ -94,11 +97,12 @@ async def run_benchmark(
 
 def _admit(config: BenchmarkConfig) -> Request:
     validate_agent(config.agent)
-    tasks = admit_tasks(Path(config.dataset_path), config.suite)
+    admission = admit_tasks(Path(config.dataset_path), config.suite)
     baseline = None
     if config.baseline_path is not None:
         baseline = read_baseline(Path(config.baseline_path), config.baseline_name or config.baseline_path)
-    return Request(config=config, tasks=tasks, recipe=recipe_digest(config, tasks), baseline=baseline)
+    recipe = recipe_digest(config, admission.tasks)
+    return Request(config=config, tasks=admission.tasks, refused=admission.refused, recipe=recipe, baseline=baseline)
 
 
 async def _measure(request: Request, reporter: Reporter, environment: EnvironmentChoice) -> RunArtifact:
@@ -187,8 +191,12 @@ def _artifact(request: Request, folder: Path) -> RunArtifact:
         recipe_digest=request.recipe,
         target=MeasuredTarget(served_name=config.served_name, adapter=config.adapter, digest=config.adapter_digest),
         comparability=measured,
-        results=run_results(scores, trials=trials, uri=config.output_uri),
+        results=run_results(scores, trials=trials, uri=config.output_uri).model_copy(
+            update={"refused": count_refused(request.refused)}
+        ),
         tasks=scores,
+        refused=request.refused,
+        images={task.name: dict(task.images) for task in request.tasks},
         finished_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         object_name=config.object.name,
         namespace=config.object.namespace,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from whetstone_api.benchmark_suite import RefusedTasks
 from whetstone_api.schema import ApiModel, DecimalString, SignedDecimalString
 
 
@@ -49,6 +50,8 @@ class RunResults(ApiModel):
     """Share of trials that were scored."""
     void: int
     """Trials that the infrastructure spoiled."""
+    refused: Annotated[list[RefusedTasks], Field(max_length=16)] | None = None
+    """Tasks of the suite that were not run, by reason."""
     timeouts: int = 0
     """Scored trials whose agent ran out of time."""
     prompt_tokens: int | None = None

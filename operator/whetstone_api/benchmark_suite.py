@@ -1,12 +1,13 @@
 """What a BenchmarkRun asks the model to do."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from whetstone_api.schema import ApiModel, Resources
+from whetstone_api.schema import ApiModel, Resources, Rule
 from whetstone_api.source import Source
+from whetstone_api.vocabulary import TaskRefusal
 
 Globs = Annotated[list[Annotated[str, Field(min_length=1, max_length=253)]], Field(max_length=1000)]
 
@@ -43,6 +44,58 @@ class TrialEnvironment(ApiModel):
     """Seconds from its node to running, image pull included; the task's `build_timeout_sec` when absent."""
 
 
+_HOST = r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?"
+_PATH = r"(/[a-z0-9][a-z0-9._-]*)*"
+ImagePrefix = Annotated[str, Field(min_length=1, max_length=255, pattern=rf"^{_HOST}{_PATH}$")]
+ImageReference = Annotated[
+    str, Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*(@sha256:[0-9a-f]{64})?$")
+]
+
+
+class ImageRewriting(ApiModel):
+    """Where trial pods pull the images of tasks from."""
+
+    prefix: ImagePrefix | None = None
+    """Put before every image, as in `registry.example.com/mirror`: a registry that mirrors the same images."""
+    map: Annotated[dict[str, ImageReference], Field(max_length=1000)] | None = None
+    """Instead, for images named exactly so in `task.toml`, another reference. Runs with different maps are not
+    comparable: the content may differ."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(rule="has(self.prefix) || has(self.map)", message="give prefix, map or both"),
+    )
+
+
+class WhenRefused(StrEnum):
+    """What becomes of a run when a task of its suite cannot run here."""
+
+    FAIL = "Fail"
+    """The run fails before its first trial and names the tasks."""
+    EXCLUDE = "Exclude"
+    """The others are run; the results name those that are left out, and the suite digest is that of the others."""
+
+
+class RefusedTask(ApiModel):
+    """A task that is not run."""
+
+    task: Annotated[str, Field(max_length=253)]
+    """Name of its folder."""
+    reason: TaskRefusal
+    """Why, in a word."""
+    message: str
+    """Why, and what to do."""
+
+
+class RefusedTasks(ApiModel):
+    """Tasks that are not run for one reason."""
+
+    reason: Annotated[str, Field(max_length=64)]
+    """Why, in a word."""
+    count: int
+    """How many."""
+    names: Annotated[list[Annotated[str, Field(max_length=253)]], Field(max_length=8)]
+    """The first of them; `results.json` has all."""
+
+
 class HarborSuite(ApiModel):
     """A folder of Harbor tasks."""
 
@@ -50,6 +103,10 @@ class HarborSuite(ApiModel):
     """Folder whose sub-folders are Harbor tasks."""
     tasks: TaskFilter | None = None
     """Which tasks to run."""
+    refused: WhenRefused = WhenRefused.FAIL
+    """What becomes of the run when a task cannot run here."""
+    images: ImageRewriting | None = None
+    """Where trial pods pull the images of tasks from; as tasks name them when absent."""
     trial_resources: Resources | None = None
     """Resources of each trial's container, instead of what its task asks for."""
     environment: TrialEnvironment | None = None

@@ -7,6 +7,7 @@ harbor/<job>/…    Harbor's job folder, whose `result.json` files are the truth
 from pydantic import Field
 
 from whetstone_api.benchmark_result import RunComparison, RunResults
+from whetstone_api.benchmark_suite import RefusedTask
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.wire import WireModel
 
@@ -46,6 +47,8 @@ class Comparability(WireModel):
     attempts: int
     harness: str
     """Harness and version, `harbor 0.26.0`."""
+    images: str | None = None
+    """Images that `suite.harbor.images.map` replaced, as a canonical digest; a prefix does not count."""
 
 
 class RunArtifact(WireModel):
@@ -57,6 +60,10 @@ class RunArtifact(WireModel):
     results: RunResults
     comparison: RunComparison | None = None
     tasks: list[TaskScore] = Field(default_factory=list)
+    refused: list[RefusedTask] = Field(default_factory=list)
+    """Tasks of the suite that were not run, each with its reason."""
+    images: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Images that the trials of a task pulled, by task and by the folder of the container (`environment`)."""
     finished_at: str
     """RFC 3339."""
     object_name: str

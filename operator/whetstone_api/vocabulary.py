@@ -328,3 +328,24 @@ class Reason(StrEnum):
     """The namespace does not let the runner create trial pods; the message is the API server's answer."""
     NETWORK_NOT_ENFORCED = "NetworkNotEnforced"
     """Tasks ask for no network or an allowlist, and the cluster lets through what a NetworkPolicy forbids."""
+
+
+class TaskRefusal(StrEnum):
+    """Why a task of a suite is not run: it was judged before the first trial."""
+
+    INVALID = "Invalid"
+    """It is not a Harbor task, or lacks a file."""
+    COMPOSE = "Compose"
+    """It wants several containers by docker compose."""
+    IMAGE_MISSING = "ImageMissing"
+    """It names no image, and none was built from its Dockerfile."""
+    NETWORK_MODE = "NetworkMode"
+    """Its network mode, or a host that it allows, cannot be enforced."""
+    ACCELERATOR = "Accelerator"
+    """It asks for a GPU or TPU."""
+    RESOURCES = "Resources"
+    """It asks for more than the namespace allows a pod."""
+    OPERATING_SYSTEM = "OperatingSystem"
+    """It is not for Linux."""
+    MCP_SERVERS = "McpServers"
+    """It brings MCP servers."""

@@ -50,6 +50,8 @@ class PodEnvironmentOptions(EnvironmentOptions):
     """Instead of what the task asks for."""
     limits: dict[str, str | int] | None = None
     """Instead of what the task asks for."""
+    images: dict[str, str] | None = None
+    """What to pull instead of the image that a task names, by the folder of the container."""
 
 
 class PodEnvironment(BaseEnvironment):
@@ -93,7 +95,7 @@ class PodEnvironment(BaseEnvironment):
         )
 
     def _validate_definition(self) -> None:
-        if not self.task_env_config.docker_image:
+        if not self._image():
             raise ValueError(f"task {self.environment_name!r} has no [environment] docker_image")
 
     @property
@@ -226,7 +228,7 @@ class PodEnvironment(BaseEnvironment):
             benchmark_run=self._settings.benchmark_run,
             session=self.session_id,
             nonce=secrets.token_hex(8),
-            image=str(task.docker_image),
+            image=self._image(),
             deadline_seconds=self._settings.deadline_seconds,
             requests=(self._settings.requests or {}) if overridden else asked,
             limits=(self._settings.limits or {}) if overridden else asked,
@@ -236,6 +238,15 @@ class PodEnvironment(BaseEnvironment):
             pull_secrets=runner_pod.pull_secrets,
             tmux_image=(self._settings.tmux_image or runner_pod.image) if self._settings.tmux else None,
         )
+
+    def _image(self) -> str:
+        images = self._options().images or {}
+        return images.get(str(self.environment_dir)) or self.task_env_config.docker_image or ""
+
+    def _options(self) -> PodEnvironmentOptions:
+        # Harbor validates before our own constructor has stored them.
+        assert isinstance(self.options, PodEnvironmentOptions)
+        return self.options
 
     def _pod_exec(self) -> PodExec:
         if self._exec is None:

@@ -180,6 +180,8 @@ def _set(work: Run, condition: ConditionType, judgement: Judgement) -> None:
 
 def _summary(results: RunResults, comparison: RunComparison | None) -> str:
     told = f"mean {results.mean} over {results.tasks} tasks ({results.void} of {results.trials} trials void)"
+    if results.refused:
+        told += f", {sum(one.count for one in results.refused)} tasks refused"
     if comparison is None:
         return told
     if comparison.verdict is Verdict.NOT_COMPARABLE or comparison.interval is None:

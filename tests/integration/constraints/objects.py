@@ -330,6 +330,8 @@ def benchmark_run(*, improving: bool) -> Object:
             "harbor": {
                 "dataset": {"uri": "pvc://data/tasks"},
                 "tasks": {"include": ["*"], "exclude": ["x*"], "limit": 8},
+                "refused": "Exclude",
+                "images": {"prefix": "registry.example.com/mirror", "map": {"a:1": "b:1"}},
                 "trialResources": RESOURCES,
                 "environment": {"networkLimits": "Enforced", "queueSeconds": 600, "startSeconds": 60},
             }
@@ -363,6 +365,7 @@ def benchmark_run(*, improving: bool) -> Object:
             "interval": INTERVAL,
             "coverage": "1",
             "void": 0,
+            "refused": [{"reason": "Compose", "count": 1, "names": ["a"]}],
             "timeouts": 0,
             "promptTokens": 1,
             "completionTokens": 1,

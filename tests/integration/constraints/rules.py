@@ -151,6 +151,15 @@ RULES: tuple[RuleRow, ...] = (
     _plain_uri("LoRATrainingJob.spec.output.merged"),
     _plain_uri("LoRATrainingJob.spec.output.push[]"),
     _plain_uri("BenchmarkRun.spec.suite.harbor.dataset"),
+    RuleRow(
+        node="BenchmarkRun.spec.suite.harbor.images",
+        message="give prefix, map or both",
+        accept=(
+            {"spec.suite.harbor.images": {"prefix": "r"}},
+            {"spec.suite.harbor.images": {"map": {"docker.io/a/b:1": "c"}}},
+        ),
+        reject=({"spec.suite.harbor.images": {}},),
+    ),
     _plain_uri("BenchmarkRun.spec.output"),
     RuleRow(
         node="ModelServer.spec",

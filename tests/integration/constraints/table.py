@@ -15,6 +15,7 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
     f"{BR}.spec.agent.name": ("terminus-2", "whetstone", "oracle", "nop"),
     f"{BR}.spec.gates[].metric": ("Mean", "StrictMean", "Coverage"),
     f"{BR}.spec.suite.harbor.environment.networkLimits": ("Enforced", "BestEffort"),
+    f"{BR}.spec.suite.harbor.refused": ("Fail", "Exclude"),
     f"{BR}.status.comparison.verdict": ("Better", "Worse", "Inconclusive", "NotComparable"),
     f"{LT}.spec.backend": ("TRL", "Unsloth"),
     f"{LT}.spec.distributed.strategy": ("Auto", "DDP", "FSDP"),
@@ -102,6 +103,8 @@ ITEMS: Mapping[str, tuple[int, int]] = {
     f"{BR}.spec.suite.harbor.tasks.exclude": (0, 1000),
     f"{BR}.spec.suite.harbor.tasks.include": (0, 1000),
     f"{BR}.status.conditions": (0, 32),
+    f"{BR}.status.results.refused": (0, 16),
+    f"{BR}.status.results.refused[].names": (0, 8),
     f"{LT}.spec.datasets": (1, 16),
     f"{LT}.spec.distributed.env": (0, 64),
     f"{LT}.spec.lora.targetModules": (1, 64),
@@ -132,6 +135,7 @@ ITEMS: Mapping[str, tuple[int, int]] = {
 MEMBERS: Mapping[str, tuple[int, int]] = {
     f"{BR}.spec.resources.limits": (0, 16),
     f"{BR}.spec.resources.requests": (0, 16),
+    f"{BR}.spec.suite.harbor.images.map": (0, 1000),
     f"{BR}.spec.suite.harbor.trialResources.limits": (0, 16),
     f"{BR}.spec.suite.harbor.trialResources.requests": (0, 16),
     f"{LT}.spec.resources.limits": (0, 16),
@@ -182,6 +186,8 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     f"{BR}.status.progress.phase": (0, 32),
     f"{BR}.status.progress.updatedAt": (0, 64),
     f"{BR}.status.recipeDigest": (0, 71),
+    f"{BR}.status.results.refused[].names[]": (0, 253),
+    f"{BR}.status.results.refused[].reason": (0, 64),
     f"{BR}.status.results.uri": (0, 512),
     f"{BR}.status.startedAt": (0, 64),
     f"{BR}.status.suiteDigest": (0, 71),
@@ -431,6 +437,18 @@ COMMUNICATION = Format(
     accept=("NCCL_DEBUG", "TORCH_NCCL_BLOCKING_WAIT", "GLOO_SOCKET_IFNAME", "UCX_TLS", "NCCL_" + "A" * 123),
     reject=("RANK", "PYTHONPATH", "nccl_debug", "NCCL", "NCCL_", "XNCCL_DEBUG", "NCCL_A-B"),
 )
+IMAGE_PREFIX = Format(
+    1,
+    255,
+    accept=("registry.example.com", "registry.example.com:5000/team/mirror", "127.0.0.1:5000", "a" * 255),
+    reject=("https://registry", "registry/", "registry/Mirror", "/mirror", "registry/mirror:1", "registry mirror"),
+)
+IMAGE_REFERENCE = Format(
+    1,
+    512,
+    accept=("debian", "debian:13", "registry.example.com:5000/team/a:v1", "a/b@sha256:" + "0" * 64, "a" * 512),
+    reject=("/a", "docker://a b", "a@sha256:0", "a;b", "a\nb", "a@b"),
+)
 CONTENT_DIGEST = Format(
     0, 71, accept=(DIGEST, "sha256:" + "af09" * 16), reject=("", "0" * 64, "sha256:" + "A" * 64, "sha256:" + "0" * 63)
 )
@@ -447,6 +465,8 @@ FORMATS: Mapping[str, Format] = {
     f"{BR}.spec.sampling.temperature": DECIMAL,
     f"{BR}.spec.sampling.topP": SAMPLED,
     f"{BR}.spec.suite.harbor.dataset.uri": URI,
+    f"{BR}.spec.suite.harbor.images.map.*": IMAGE_REFERENCE,
+    f"{BR}.spec.suite.harbor.images.prefix": IMAGE_PREFIX,
     f"{BR}.spec.suite.harbor.trialResources.limits.*": QUANTITY,
     f"{BR}.spec.suite.harbor.trialResources.requests.*": QUANTITY,
     f"{BR}.spec.target.adapter": SERVED_NAME,

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from whetstone_agent.admission import admit_tasks
 from whetstone_agent.environment import errors
 from whetstone_agent.harness import EnvironmentChoice, job_settings
 from whetstone_agent.recipe import recipe_digest
-from whetstone_agent.tasks import admit_tasks
 from whetstone_api.jobs import BenchmarkConfig
 
 Configure = Callable[..., BenchmarkConfig]
@@ -16,7 +16,7 @@ Configure = Callable[..., BenchmarkConfig]
 
 def settings(config: BenchmarkConfig) -> dict[str, Any]:
     """Return Harbor's settings for a run in pods."""
-    tasks = admit_tasks(Path(config.dataset_path), config.suite)
+    tasks = admit_tasks(Path(config.dataset_path), config.suite).tasks
     return job_settings(config, tasks, EnvironmentChoice())
 
 
@@ -57,7 +57,7 @@ def test_tmux_is_for_the_agent_that_types_into_it(configure: Configure) -> None:
 def test_only_a_network_that_need_not_hold_is_another_recipe(configure: Configure) -> None:
     def digest(**fields: Any) -> str:
         config = configure(**fields)
-        return recipe_digest(config, admit_tasks(Path(config.dataset_path), config.suite))
+        return recipe_digest(config, admit_tasks(Path(config.dataset_path), config.suite).tasks)
 
     plain = digest()
     assert digest(suite=suite(queueSeconds=60, startSeconds=60, networkLimits="Enforced")) == plain

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from unit.agent.fake_model import FakeModel
+from whetstone_agent.admission import admit_tasks
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.harness import EnvironmentChoice, job_folder, job_settings
 from whetstone_agent.recipe import recipe_digest, sampling_identity
 from whetstone_agent.run import run_benchmark
-from whetstone_agent.tasks import admit_tasks
 from whetstone_api.access import API_KEY_VARIABLE
 from whetstone_api.benchmark_agent import SamplingSpec
 from whetstone_api.digests import canonical_digest
@@ -188,7 +188,7 @@ async def test_finished_trials_survive_a_restart_and_void_ones_run_again(
     await run(config, local)
     output = Path(config.output_path)
     (output / "results.json").unlink()
-    tasks = admit_tasks(dataset, config.suite)
+    tasks = admit_tasks(dataset, config.suite).tasks
     folder = job_folder(output, recipe_digest(config, tasks), job_settings(config, tasks, local))
     trials = sorted(path for path in folder.iterdir() if path.is_dir())
     (trials[0] / "result.json").unlink()

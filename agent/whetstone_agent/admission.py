@@ -1,0 +1,171 @@
+"""Admission of tasks: every task is read and judged before the first trial starts."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+from whetstone_api.benchmark_suite import HarborSuite, RefusedTask, RefusedTasks, WhenRefused
+from whetstone_api.vocabulary import Reason, TaskRefusal
+from whetstone_artifacts.tasks.admission import ALLOWLIST, NO_NETWORK, PUBLIC, Offer, refusal
+from whetstone_artifacts.tasks.folder import TaskError, TaskFolder, containers, read_task, task_folders
+from whetstone_artifacts.tasks.images import rewrite
+
+from whetstone_agent.failure import RunFailure
+from whetstone_agent.tasks import AdmittedTask
+
+OFFER: Final = Offer(
+    network_modes=frozenset({PUBLIC, NO_NETWORK, ALLOWLIST}), allowed_hosts=frozenset({"address", "hostname"})
+)
+"""What our sandboxes can do. Whoever teaches them more says so here."""
+_SHOWN_FAULTS: Final = 5
+_SHOWN_NAMES: Final = 8
+_BUILD_SECONDS: Final = 600.0
+_AGENT_SECONDS: Final = 86400.0
+_VERIFIER_SECONDS: Final = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admission:
+    """The tasks of a suite, judged."""
+
+    tasks: list[AdmittedTask]
+    """Those that are run, by name."""
+    refused: list[RefusedTask]
+    """Those that cannot run here, by name."""
+
+
+def admit_tasks(dataset: Path, suite: HarborSuite, offer: Offer = OFFER) -> Admission:
+    """Read the tasks that a suite selects.
+
+    Args:
+        dataset: Folder whose sub-folders are Harbor tasks.
+        suite: Filters, what to do about refused tasks, and the dataset's URI for messages.
+        offer: What the sandboxes can do.
+
+    Returns:
+        The tasks in the order of their names; refused ones only where the suite says `Exclude`.
+
+    Raises:
+        RunFailure: `TASKS_INVALID`, naming the tasks, what they lack and the fix.
+    """
+    where = f"spec.suite.harbor.dataset ({suite.dataset.uri})"
+    chosen = _chosen(dataset, suite, where)
+    tasks: list[AdmittedTask] = []
+    refused: list[RefusedTask] = []
+    for folder in chosen:
+        task = _admit(folder, suite, offer)
+        if isinstance(task, RefusedTask):
+            refused.append(task)
+        else:
+            tasks.append(task)
+    if refused and (suite.refused is WhenRefused.FAIL or not tasks):
+        raise RunFailure(Reason.TASKS_INVALID, _faults(where, refused, suite))
+    return Admission(tasks=tasks, refused=refused)
+
+
+def count_refused(refused: Sequence[RefusedTask]) -> list[RefusedTasks] | None:
+    """Return the refused tasks by reason, as the status shows them; None without any."""
+    names = defaultdict(list)
+    for one in refused:
+        names[one.reason.value].append(one.task)
+    return [
+        RefusedTasks(reason=reason, count=len(found), names=found[:_SHOWN_NAMES])
+        for reason, found in sorted(names.items())
+    ] or None
+
+
+def _chosen(dataset: Path, suite: HarborSuite, where: str) -> list[Path]:
+    if not dataset.is_dir():
+        raise RunFailure(Reason.TASKS_INVALID, f"{where} is not a folder; name the folder that holds the task folders")
+    folders = task_folders(dataset)
+    if not folders:
+        raise RunFailure(Reason.TASKS_INVALID, f"{where} has no task folders; put Harbor tasks there or fix the uri")
+    chosen = _select(folders, suite)
+    if not chosen:
+        shown = ", ".join(path.name for path in folders[:_SHOWN_FAULTS])
+        raise RunFailure(
+            Reason.TASKS_INVALID,
+            f"spec.suite.harbor.tasks leaves none of the {len(folders)} tasks of {where}; fix include and exclude"
+            f" (tasks there: {shown}{', …' if len(folders) > _SHOWN_FAULTS else ''})",
+        )
+    return chosen
+
+
+def _faults(where: str, refused: Sequence[RefusedTask], suite: HarborSuite) -> str:
+    told = "; ".join(f"task {one.task!r}: {one.message}" for one in refused[:_SHOWN_FAULTS])
+    more = f" (and {len(refused) - _SHOWN_FAULTS} more)" if len(refused) > _SHOWN_FAULTS else ""
+    if suite.refused is WhenRefused.FAIL:
+        return f"{where}: {told}{more}; spec.suite.harbor.refused: Exclude runs without such tasks"
+    return f"{where}: no task is left, all {len(refused)} are refused: {told}{more}"
+
+
+def _select(folders: Sequence[Path], suite: HarborSuite) -> list[Path]:
+    task_filter = suite.tasks
+    if task_filter is None:
+        return list(folders)
+    kept = [
+        folder
+        for folder in folders
+        if (task_filter.include is None or any(fnmatchcase(folder.name, glob) for glob in task_filter.include))
+        and not any(fnmatchcase(folder.name, glob) for glob in task_filter.exclude or ())
+    ]
+    return kept[: task_filter.limit] if task_filter.limit is not None else kept
+
+
+def _admit(folder: Path, suite: HarborSuite, offer: Offer) -> AdmittedTask | RefusedTask:
+    try:
+        task = read_task(folder)
+    except TaskError as error:
+        return RefusedTask(task=folder.name, reason=TaskRefusal.INVALID, message=error.message)
+    images: dict[str, str] = {}
+    mapped: dict[str, str] = {}
+    for container in containers(task):
+        if container.image is None:
+            continue
+        rewritten = rewrite(container.image, suite.images)
+        images[container.folder] = rewritten.reference
+        if rewritten.mapped:
+            mapped[container.image] = rewritten.reference
+    found = refusal(task, offer, images) or _refused_by_harbor(task)
+    if found is not None:
+        return found
+    return AdmittedTask(
+        name=task.name,
+        path=folder.resolve(),
+        digest=task.digest,
+        identity=task.identity,
+        image=images["environment"],
+        seconds=_seconds(task),
+        steps=max(1, len(task.steps)),
+        images=images,
+        mapped=mapped,
+    )
+
+
+def _seconds(task: TaskFolder) -> float:
+    """Return the longest time of a trial; a step without a time of its own has the task's."""
+    environment: Mapping[str, Any] = task.config.get("environment") or {}
+    parts: list[Mapping[str, Any]] = [*task.steps] or [task.config]
+    total = float(environment.get("build_timeout_sec", _BUILD_SECONDS)) * len(containers(task))
+    for part in parts:
+        total += float(_timeout(part, task.config, "agent") or _AGENT_SECONDS)
+        total += float(_timeout(part, task.config, "verifier") or _VERIFIER_SECONDS)
+    return total
+
+
+def _timeout(part: Mapping[str, Any], whole: Mapping[str, Any], phase: str) -> Any:
+    return (part.get(phase) or {}).get("timeout_sec") or (whole.get(phase) or {}).get("timeout_sec")
+
+
+def _refused_by_harbor(task: TaskFolder) -> RefusedTask | None:
+    from harbor.models.task.task import Task
+
+    try:
+        Task(task.path)
+    except Exception as error:
+        message = f"is not a Harbor task ({' '.join(str(error).split())[:300]}); fix it"
+        return RefusedTask(task=task.name, reason=TaskRefusal.INVALID, message=message)
+    return None

@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+cd /app
+tar -czf src.tar.gz src

@@ -1,0 +1,5 @@
+#!/bin/sh
+set -e
+cd /app
+mkdir -p backup
+cp plan.txt backup/

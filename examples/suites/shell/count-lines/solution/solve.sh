@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+cd /app
+wc -l < input.txt > count.txt

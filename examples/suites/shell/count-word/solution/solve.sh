@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+cd /app
+grep -c failed report.txt > failed.txt

@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+cd /app
+ln -s releases/2 current

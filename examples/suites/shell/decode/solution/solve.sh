@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+cd /app
+base64 -d secret.b64 > secret.txt

@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+cd /app
+chmod a+x run.sh

@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+cd /app
+grep -oE '[a-z.]+@[a-z]+\.[a-z]+' letter.txt > addresses.txt

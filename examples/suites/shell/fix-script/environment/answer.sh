@@ -1,0 +1,3 @@
+#!/bin/sh
+# Six times seven.
+echo $((6 * 8))

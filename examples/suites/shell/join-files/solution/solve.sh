@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+cd /app
+join ages.txt towns.txt > joined.txt

@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+cd /app
+sed -i 's/\r$//' windows.txt

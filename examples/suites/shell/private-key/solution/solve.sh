@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+cd /app
+chmod 600 key.pem

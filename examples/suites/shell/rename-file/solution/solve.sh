@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+cd /app
+mv draft.txt final.txt

@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+cd /app
+sort -n numbers.txt > sorted.txt

@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+cd /app
+sort -u names.txt > unique.txt

@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+cd /app
+echo 42 > sum.txt

@@ -49,11 +49,25 @@ def parse_reply(text: str, *, complete: bool) -> Action:
     return Action(command=command if command.strip() else None, finished=_FINISHED.search(outside) is not None)
 
 
-def observation(exit_code: int, output: str) -> str:
+def observation(exit_code: int, output: str, limit: int = OUTPUT_LIMIT) -> str:
     """Render the user's message that follows a command.
 
     Args:
         exit_code: The command's exit code; 124 for one that ran out of time.
-        output: Standard output and standard error together; cut after `OUTPUT_LIMIT` characters.
+        output: Standard output and standard error together; cut after `limit`.
+        limit: Characters of the output that the model gets to see.
     """
-    return f"Exit code: {exit_code}\nOutput:\n{output[:OUTPUT_LIMIT].rstrip()}".rstrip()
+    return f"Exit code: {exit_code}\nOutput:\n{output[:limit].rstrip()}".rstrip()
+
+
+def recent(messages: list[dict[str, str]], turns: int | None) -> list[dict[str, str]]:
+    """Return what the model is shown of a conversation: system message, instruction, and the latest turns.
+
+    Args:
+        messages: The whole conversation, ending with a user's message.
+        turns: Replies, each with the observation that followed, that are kept; None keeps all.
+    """
+    if turns is None:
+        return messages
+    first = next((place for place, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
+    return messages[:first] + messages[first:][-2 * turns :]

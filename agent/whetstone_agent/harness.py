@@ -24,6 +24,7 @@ _ABORTING: Final = frozenset({"TargetChangedError", "TrialsForbiddenError", "Run
 _RETRIED: Final = (
     *TRIED_AGAIN,
     "ModelUnavailableError",
+    "AgentHostLostError",
     "EnvironmentStartTimeoutError",
     "AddTestsDirError",
     "DownloadVerifierDirError",
@@ -31,6 +32,8 @@ _RETRIED: Final = (
 _VOID: Final = (*_RETRIED, *NOT_TRIED_AGAIN, *sorted(_ABORTING), "ModelRefusedError")
 _START_MULTIPLIER: Final = 1e6
 """Harbor's limit on the start of a sandbox includes the wait for a node; ours do not, so its must never be reached."""
+_OWN_ENDS: Final = ("BudgetExceededError", "AgentFailedError")
+"""Errors of ours that are the agent's own doing."""
 _SETUP_SECONDS: Final = 360.0 + 300.0
 """Harbor's agent set-up timeout, and room for copying."""
 
@@ -82,7 +85,7 @@ def job_settings(
         "retry": {"max_retries": VOID_RETRIES, "include_exceptions": list(_RETRIED), "min_wait_sec": 2.0},
         "override_error_policy": {
             **{name: {**void, "should_retry": name in _RETRIED} for name in _VOID},
-            "BudgetExceededError": {"should_grade": True, "has_valid_reward": True, "should_retry": False},
+            **{name: {"should_grade": True, "has_valid_reward": True, "should_retry": False} for name in _OWN_ENDS},
         },
         "environment": {"import_path": environment.import_path, "kwargs": options},
         "agents": agents,

@@ -17,7 +17,7 @@ from whetstone_api.vocabulary import ADAPTER_HEADER
 from whetstone_agent.agents.errors import ModelRefusedError, ModelUnavailableError, TargetChangedError
 from whetstone_agent.agents.usage import outgrown
 from whetstone_agent.api_key import NO_KEY
-from whetstone_agent.conversation import SYSTEM_PROMPT, Action, observation, parse_reply
+from whetstone_agent.conversation import OUTPUT_LIMIT, SYSTEM_PROMPT, Action, observation, parse_reply, recent
 
 COMMAND_SECONDS: Final = 120
 """Longest time of one command; it ends with exit code 124 then."""
@@ -33,6 +33,10 @@ class IterativeBashOptions(AgentOptions):
     system_prompt: str = SYSTEM_PROMPT
     max_turns: int = Field(default=10, ge=1)
     max_tokens: int = Field(default=1024, ge=1)
+    history_turns: int | None = Field(default=None, ge=1)
+    observation_characters: int = Field(default=OUTPUT_LIMIT, ge=1)
+    command_seconds: int = Field(default=COMMAND_SECONDS, ge=1)
+    repeated_commands: int | None = Field(default=None, ge=2)
     temperature: float = Field(default=0.0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
     seed: int = Field(default=0, ge=0)
@@ -57,7 +61,7 @@ class Episode:
     turns: list[tuple[Reply, Action, str | None]] = field(default_factory=list)
     """Reply, what it asked for, and the observation that followed."""
     end: str = "Running"
-    """Finished, MaxTurns, ContextLength; Running when the episode was cut off from outside."""
+    """Finished, MaxTurns, Repeated, ContextLength; Running when the episode was cut off from outside."""
 
 
 class IterativeBashAgent(BaseAgent):
@@ -113,7 +117,7 @@ class IterativeBashAgent(BaseAgent):
 
     async def _converse(self, episode: Episode, environment: BaseEnvironment, context: AgentContext) -> None:
         for _ in range(self._settings.max_turns):
-            reply = await self._ask(episode.messages)
+            reply = await self._ask(recent(episode.messages, self._settings.history_turns))
             if reply is None:
                 episode.end = "ContextLength"
                 return
@@ -121,14 +125,26 @@ class IterativeBashAgent(BaseAgent):
             context.n_input_tokens = (context.n_input_tokens or 0) + reply.prompt_tokens
             context.n_output_tokens = (context.n_output_tokens or 0) + reply.completion_tokens
             action = parse_reply(reply.text, complete=reply.complete)
-            seen = None if action.command is None else await _execute(environment, action.command)
+            seen = None if action.command is None else await self._execute(environment, action.command)
             episode.turns.append((reply, action, seen))
             if action.finished or seen is None:
                 episode.end = "Finished"
                 return
+            if _repeats(episode, self._settings.repeated_commands):
+                episode.end = "Repeated"
+                return
             episode.messages.append({"role": "user", "content": seen})
             self._write(episode, context)
         episode.end = "MaxTurns"
+
+    async def _execute(self, environment: BaseEnvironment, command: str) -> str:
+        """Run a command of the model and return the observation."""
+        settings = self._settings
+        result = await environment.exec(
+            command=f"bash -c {shlex.quote(command)} 2>&1 </dev/null", timeout_sec=settings.command_seconds
+        )
+        output = (result.stdout or "") + (result.stderr or "")
+        return observation(result.return_code, output, settings.observation_characters)
 
     async def _ask(self, messages: list[dict[str, str]]) -> Reply | None:
         """Return the model's answer, or None when the conversation no longer fits its context."""
@@ -204,12 +220,11 @@ class IterativeBashAgent(BaseAgent):
         }
 
 
-async def _execute(environment: BaseEnvironment, command: str) -> str:
-    """Run a command of the model and return the observation."""
-    result = await environment.exec(
-        command=f"bash -c {shlex.quote(command)} 2>&1 </dev/null", timeout_sec=COMMAND_SECONDS
-    )
-    return observation(result.return_code, (result.stdout or "") + (result.stderr or ""))
+def _repeats(episode: Episode, limit: int | None) -> bool:
+    """Say whether the latest turns all had the same command."""
+    if limit is None or len(episode.turns) < limit:
+        return False
+    return len({action.command for _, action, _ in episode.turns[-limit:]}) == 1
 
 
 def _refusal(error: APIStatusError, served_name: str) -> Exception:

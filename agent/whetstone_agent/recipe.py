@@ -25,7 +25,7 @@ def comparability(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> Com
     """Return everything that must be equal for a comparison. Model and adapter are the treatment."""
     return Comparability(
         suite_digest=suite_digest(tasks),
-        agent=canonical_digest(agent_identity(config.agent)),
+        agent=canonical_digest(agent_identity(config.agent, config.agent_path)),
         sampling=canonical_digest(sampling_identity(config.sampling)),
         attempts=config.attempts,
         harness=f"harbor {version('harbor')}",
@@ -49,7 +49,7 @@ def recipe_digest(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> str
             **environment_identity(config.suite.environment),
             "suite": suite_digest(tasks),
             "trialResources": resources.to_wire() if resources else None,
-            "agent": agent_identity(config.agent),
+            "agent": agent_identity(config.agent, config.agent_path),
             "sampling": sampling_identity(config.sampling),
             "attempts": config.attempts,
             "target": config.adapter_digest or config.served_name,

@@ -22,6 +22,7 @@ from whetstone_agent.tasks import AdmittedTask
 
 AGENT_ERRORS: Final = frozenset(
     {
+        "AgentFailedError",
         "AgentTimeoutError",
         "BudgetExceededError",
         "NonZeroAgentExitCodeError",

@@ -6,6 +6,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from whetstone_api.schema import ApiModel, DecimalString, Rule
+from whetstone_api.source import Source
+from whetstone_api.vocabulary import CONFIGMAPS_ROOT
 
 
 class AgentName(StrEnum):
@@ -32,6 +34,14 @@ class AgentParameters(ApiModel):
     """Longest conversation in tokens, for `terminus-2`; what the server names when absent."""
     system_prompt: Annotated[str, Field(min_length=1, max_length=16384)] | None = None
     """System message of `whetstone`; its own when absent."""
+    history_turns: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Latest turns that `whetstone` shows the model, beside the instruction; all when absent."""
+    observation_characters: Annotated[int, Field(ge=1, le=1000000)] | None = None
+    """Characters of a command's output that `whetstone` shows the model; 400 when absent."""
+    command_seconds: Annotated[int, Field(ge=1, le=86400)] | None = None
+    """Longest time of one command of `whetstone`; 120 when absent."""
+    repeated_commands: Annotated[int, Field(ge=2, le=1000)] | None = None
+    """How often in a row `whetstone` may be given the same command before the trial ends; no limit when absent."""
 
 
 class AgentBudget(ApiModel):
@@ -45,20 +55,61 @@ class AgentBudget(ApiModel):
     """Tokens of all trials together; the call after that ends the run without a result, its finished trials stay."""
 
 
+OWN_AGENT = "own"
+"""What an agent that users bring is called where others have a name."""
+
+
+class ConfigMapRef(ApiModel):
+    """A reference to a ConfigMap of the same namespace."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+    """Name of the ConfigMap."""
+
+
 class AgentSpec(ApiModel):
     """Who works on the tasks."""
 
-    name: AgentName = AgentName.TERMINUS_2
-    """Agent by name."""
+    name: AgentName | None = None
+    """Agent by name; `terminus-2` when neither this nor `importPath` is given."""
+    import_path: (
+        Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$")] | None
+    ) = None
+    """Instead: a class of yours, `module:Class`, a subclass of Harbor's `BaseAgent`. It runs in a container that holds
+    no token and no key."""
+    config_map_ref: ConfigMapRef | None = None
+    """Where that class lies: a ConfigMap whose keys are the files."""
+    source: Source | None = None
+    """Instead: a folder."""
     parameters: AgentParameters = AgentParameters()
     """Its parameters."""
+    options: Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=64)] | None = None
+    """Options of `terminus-2` by Harbor's own names (`parser_name: xml`), or arguments of your class; a value that is
+    JSON is read as such."""
     budget: AgentBudget | None = None
     """What it may use up; no limit beside the tasks' own time when absent."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(rule="!(has(self.name) && has(self.importPath))", message="give at most one of name and importPath"),
+        Rule(
+            rule="has(self.importPath) == (has(self.configMapRef) || has(self.source))",
+            message="importPath and the place of its code, configMapRef or source, go together",
+        ),
+        Rule(
+            rule="!(has(self.configMapRef) && has(self.source))",
+            message="give at most one of configMapRef and source",
+        ),
+    )
 
     @property
     def chosen(self) -> str:
         """Name of the agent that works."""
-        return self.name.value
+        return OWN_AGENT if self.import_path else (self.name or AgentName.TERMINUS_2).value
+
+    @property
+    def code_path(self) -> str | None:
+        """Folder of the user's code inside a container that mounts it."""
+        if self.config_map_ref is not None:
+            return f"{CONFIGMAPS_ROOT}/{self.config_map_ref.name}"
+        return self.source.mount_path if self.source is not None else None
 
 
 class SamplingSpec(ApiModel):

@@ -15,6 +15,7 @@ from whetstone_api.training_plan import BaseQuantization, PlanSpec
 from whetstone_api.training_preference import PreferenceSpec, ReferencePlaces
 from whetstone_api.training_push import PushTarget
 from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, InitMode, LoraSpec, Method
+from whetstone_api.vocabulary import AGENT_SOCKET
 from whetstone_api.wire import WireModel
 
 EXIT_USER_ERROR = 65
@@ -120,6 +121,10 @@ class BenchmarkConfig(WireModel):
     suite: HarborSuite
     dataset_path: str
     agent: AgentSpec
+    agent_path: str | None = None
+    """Folder of the user's agent, read-only; absent for agents by name."""
+    agent_socket: str = AGENT_SOCKET
+    """Where its container is reached."""
     sampling: SamplingSpec
     attempts: int
     concurrency: int

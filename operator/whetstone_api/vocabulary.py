@@ -28,6 +28,8 @@ TOKEN_HEADER = "x-whetstone-token"  # noqa: S105 - a header's name, not a secret
 CLAIMS_ROOT = "/mnt/claims"
 """Where containers find persistent volume claims: `pvc://claim/path` is `/mnt/claims/claim/path`."""
 CONFIGMAPS_ROOT = "/mnt/configmaps"
+AGENT_SOCKET = "/run/whetstone/agent/agent.sock"
+"""Where the runner reaches the container of a user's agent."""
 """Where containers find config maps: key `k` of map `m` is `/mnt/configmaps/m/k`."""
 SECRETS_ROOT = "/etc/whetstone/secrets"
 """Where a pod finds the Secrets that its object names: key `k` of Secret `s` is `/etc/whetstone/secrets/s/k`."""

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from harbor.agents.base import BaseAgent
-from whetstone_api.benchmark_agent import AgentName, AgentParameters, AgentSpec
+from whetstone_api.benchmark_agent import OWN_AGENT, AgentName, AgentSpec
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.vocabulary import Reason
 
 from whetstone_agent.agents import terminus, whetstone
 from whetstone_agent.agents.door import Door
+from whetstone_agent.agents.options import FIELD, check_options
+from whetstone_agent.agents.own import code
 from whetstone_agent.failure import RunFailure
 
 MEASURED: Final = "whetstone_agent.agents.measured:MeasuredAgent"
@@ -25,13 +27,13 @@ class Builder:
 
     parameters: frozenset[str]
     """Fields of `spec.agent.parameters` that mean something to it."""
-    settings: Callable[[AgentParameters], dict[str, Any]]
+    settings: Callable[[AgentSpec], dict[str, Any]]
     build: Callable[..., BaseAgent]
 
 
 _BUILDERS: Final = {
-    name: Builder(parameters=file.PARAMETERS, settings=file.settings, build=file.build)
-    for name, file in ((AgentName.WHETSTONE, whetstone), (AgentName.TERMINUS_2, terminus))
+    str(name): Builder(parameters=file.PARAMETERS, settings=file.settings, build=file.build)
+    for name, file in ((AgentName.WHETSTONE, whetstone), (AgentName.TERMINUS_2, terminus), (OWN_AGENT, code))
 }
 
 
@@ -50,12 +52,20 @@ def needs_tmux(agent: AgentSpec) -> bool:
     return agent.chosen == AgentName.TERMINUS_2
 
 
-def agent_identity(agent: AgentSpec) -> dict[str, Any]:
-    """Return what makes an agent itself, for the recipe. What is not set has no key, so that a new field changes no
-    digest of a run that does not use it."""
+def agent_identity(agent: AgentSpec, code_path: str | None = None) -> dict[str, Any]:
+    """Return what makes an agent itself, for the recipe.
+
+    What is not set has no key, so that a new field changes no digest of a run that does not use it.
+
+    Args:
+        agent: The spec.
+        code_path: Folder of a user's agent; its files count, wherever they lie.
+    """
     if not asks_model(agent):
         return {"name": agent.chosen}
     identity = {"name": agent.chosen, **agent_settings(agent)}
+    if code_path is not None:
+        identity["code"] = code.code_digest(Path(code_path))
     budget = agent.budget
     limits = {"tokens": budget.tokens, "wallClockSeconds": budget.wall_clock_seconds} if budget else {}
     limits = {name: value for name, value in limits.items() if value is not None}
@@ -64,8 +74,8 @@ def agent_identity(agent: AgentSpec) -> dict[str, Any]:
 
 def agent_settings(agent: AgentSpec) -> dict[str, Any]:
     """Return the settings of an agent that asks the model."""
-    builder = _BUILDERS[AgentName(agent.chosen)]
-    return builder.settings(agent.parameters)
+    builder = _BUILDERS[agent.chosen]
+    return builder.settings(agent)
 
 
 def validate_agent(agent: AgentSpec) -> None:
@@ -74,7 +84,7 @@ def validate_agent(agent: AgentSpec) -> None:
     Raises:
         RunFailure: `INVALID_SPEC`, naming the field.
     """
-    known = _BUILDERS[AgentName(agent.chosen)].parameters if asks_model(agent) else frozenset()
+    known = _BUILDERS[agent.chosen].parameters if asks_model(agent) else frozenset()
     for name in sorted(agent.parameters.to_wire()):
         if name not in known:
             raise RunFailure(
@@ -82,6 +92,12 @@ def validate_agent(agent: AgentSpec) -> None:
                 f"spec.agent.parameters.{name}: agent {agent.chosen} has no such parameter"
                 f" (it has: {', '.join(sorted(known)) or 'none'}); leave it out or name another agent",
             )
+    if agent.chosen == AgentName.TERMINUS_2:
+        model = terminus.options_model()
+        check_options(agent.options or {}, model=model, managed=terminus.MANAGED, agent=agent.chosen)
+    elif agent.options and agent.chosen != OWN_AGENT:
+        message = f"{FIELD}: agent {agent.chosen} has none; leave it out, or use spec.agent.parameters"
+        raise RunFailure(Reason.INVALID_SPEC, message)
 
 
 def agent_entries(config: BenchmarkConfig) -> tuple[list[dict[str, Any]], int]:
@@ -124,4 +140,4 @@ def build_inner(
         logs_dir: Folder of its files.
         common: What Harbor hands to any agent.
     """
-    return _BUILDERS[AgentName(name)].build(door=door, url=url, settings=settings, logs_dir=logs_dir, **common)
+    return _BUILDERS[name].build(door=door, url=url, settings=settings, logs_dir=logs_dir, **common)

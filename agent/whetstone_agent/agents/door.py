@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Self
 
 import aiohttp
 from aiohttp import web
-from whetstone_api.vocabulary import ADAPTER_HEADER
+from whetstone_api.vocabulary import ADAPTER_HEADER, AGENT_SOCKET
 
 from whetstone_agent.agents.errors import (
     BudgetExceededError,
@@ -93,6 +93,7 @@ class Door:
         context_tokens: Longest conversation of the model, for agents that must know it.
         token_limit: Tokens of the whole run; None for no limit.
         tokens_used: Tokens of trials that an earlier try of the run finished.
+        agent_socket: Where the container of a user's agent is reached.
         request_seconds: Longest time of one call.
         pauses_seconds: Before each new try; as many as there are new tries.
     """
@@ -108,11 +109,13 @@ class Door:
         context_tokens: int | None = None,
         token_limit: int | None = None,
         tokens_used: int = 0,
+        agent_socket: str = AGENT_SOCKET,
         request_seconds: float = REQUEST_SECONDS,
         pauses_seconds: Sequence[float] = PAUSES_SECONDS,
     ) -> None:
         self.served_name = served_name
         self.context_tokens = context_tokens
+        self.agent_socket = agent_socket
         self._server_url = server_url
         self._sampling = sampling
         self._token_limit = token_limit

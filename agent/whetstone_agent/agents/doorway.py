@@ -4,12 +4,14 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from whetstone_api.benchmark_agent import OWN_AGENT
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.vocabulary import Reason
 
 from whetstone_agent.agents.catalog import asks_model, needs_length
 from whetstone_agent.agents.door import PAUSES_SECONDS, Door, Sampling
 from whetstone_agent.agents.length import context_tokens
+from whetstone_agent.agents.own.code import look_at
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.scoring import read_trials
 
@@ -46,6 +48,9 @@ async def model_door(config: BenchmarkConfig, folder: Path) -> AsyncIterator[Non
         context_tokens=length,
         token_limit=agent.budget.run_tokens if agent.budget else None,
         tokens_used=used,
+        agent_socket=config.agent_socket,
         pauses_seconds=PAUSES_SECONDS,
-    ):
+    ) as door:
+        if agent.chosen == OWN_AGENT:
+            await look_at(agent, door, folder)
         yield

@@ -19,3 +19,11 @@ class BudgetExceededError(Exception):
 
 class RunBudgetExceededError(Exception):
     """The run used up its budget: it ends, and its finished trials are kept."""
+
+
+class AgentFailedError(Exception):
+    """A user's agent raised, or its process ended: the agent's own end, and scored as such."""
+
+
+class AgentHostLostError(Exception):
+    """The container of a user's agent does not answer: the trial is void and is tried again."""

@@ -8,12 +8,34 @@ from pathlib import Path
 from typing import Any, Final
 
 from harbor.agents.base import BaseAgent
-from whetstone_api.benchmark_agent import AgentParameters
+from harbor.agents.options import AgentOptions
+from whetstone_api.benchmark_agent import AgentSpec
 
 from whetstone_agent.agents.door import REQUEST_SECONDS, Door
+from whetstone_agent.agents.options import read_options
 
 PARAMETERS: Final = frozenset({"contextTokens", "maxTurns", "maxTokens"})
 """Fields of `spec.agent.parameters` that mean something to it."""
+MANAGED: Final = frozenset(
+    {
+        "api_base",
+        "base_url",
+        "collect_rollout_details",
+        "episodes",
+        "llm_backend",
+        "llm_call_kwargs",
+        "llm_kwargs",
+        "max_episodes",
+        "max_turns",
+        "model_info",
+        "record_terminal_session",
+        "session_id",
+        "session_id_headers",
+        "temperature",
+        "use_responses_api",
+    }
+)
+"""Its options that the runner or `spec.agent.parameters` sets."""
 _FREE_TOKENS: Final = 8000
 """Harbor's default: with fewer free tokens than that the conversation is summarised before it goes on."""
 _FREE_SHARE: Final = 4
@@ -22,14 +44,18 @@ _PATIENCE: Final = 2.0
 """Times the door's own limit after which litellm gives up: the door's answer names the cause."""
 
 
-def settings(parameters: AgentParameters) -> dict[str, Any]:
+def options_model() -> type[AgentOptions]:
+    """Return what its options must fit."""
+    from harbor.agents.terminus_2.terminus_2 import Terminus2Options
+
+    model: type[AgentOptions] = Terminus2Options
+    return model
+
+
+def settings(agent: AgentSpec) -> dict[str, Any]:
     """Return its settings, also what makes it itself: in the spec's own words, without what is not set."""
-    found = {
-        "contextTokens": parameters.context_tokens,
-        "maxTurns": parameters.max_turns,
-        "maxTokens": parameters.max_tokens,
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    options = read_options(agent.options or {})
+    return {**agent.parameters.to_wire(), **({"options": options} if options else {})}
 
 
 def build(*, door: Door, url: str, settings: dict[str, Any], logs_dir: Path, **common: Any) -> BaseAgent:
@@ -55,6 +81,11 @@ def build(*, door: Door, url: str, settings: dict[str, Any], logs_dir: Path, **c
         llm_kwargs={"timeout": REQUEST_SECONDS * _PATIENCE, "max_retries": 0},
         llm_call_kwargs=None if most is None else {"max_tokens": most},
         base_url=url,
-        proactive_summarization_threshold=min(_FREE_TOKENS, context // _FREE_SHARE),
+        **{
+            # Training data are made of what the model saw, and not of what terminus made of it.
+            "store_all_messages": True,
+            "proactive_summarization_threshold": min(_FREE_TOKENS, context // _FREE_SHARE),
+            **settings.get("options", {}),
+        },
         **{key: value for key, value in common.items() if key != "skip_model_parsing"},
     )

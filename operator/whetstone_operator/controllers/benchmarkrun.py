@@ -15,6 +15,7 @@ from whetstone_operator.controllers.references import (
     require_account,
     require_baseline,
     require_claims,
+    require_config_map,
     require_server,
 )
 from whetstone_operator.controllers.run_to_end import (
@@ -119,6 +120,8 @@ class Attempt:
             return
         await require_claims(work, _claim_fields(self._plan))
         await require_account(work, RUNNER_ACCOUNT)
+        if (code := work.resource.spec.agent.config_map_ref) is not None:
+            await require_config_map(work, name=code.name, field="spec.agent.configMapRef")
         await work.context.kube.apply(benchmark_config_map(self._plan))
 
     async def run(self, work: Run) -> None:
@@ -144,6 +147,7 @@ def _claim_fields(plan: BenchmarkPlan) -> dict[str, str]:
     fields = {
         "spec.suite.harbor.dataset.uri": spec.suite.harbor.dataset.claim,
         "spec.output.uri": spec.output.claim,
+        **({"spec.agent.source.uri": spec.agent.source.claim} if spec.agent.source else {}),
     }
     sources: dict[str, Source | None] = {
         f"spec.target ({plan.target.served_name})": plan.adapter_source,

@@ -109,6 +109,24 @@ async def require_claims[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], fiel
             )
 
 
+async def require_config_map(work: Work[Any], *, name: str, field: str) -> dict[str, Any]:
+    """Return a ConfigMap.
+
+    Args:
+        work: The object that reads it.
+        name: Name of the ConfigMap.
+        field: Where the user named it.
+
+    Raises:
+        Waiting: It does not exist.
+    """
+    found = await work.context.kube.get(CONFIG_MAP, work.namespace, name)
+    if found is None:
+        message = f"{field}.name: ConfigMap {name} does not exist in namespace {work.namespace}; create it"
+        raise Waiting(Reason.CONFIG_MAP_NOT_FOUND, message, LOOK_AGAIN_SECONDS)
+    return found
+
+
 async def require_config_map_key(work: Work[Any], *, name: str, key: str, field: str, binary: bool = True) -> str:
     """Return what a ConfigMap has under a key.
 
@@ -122,10 +140,7 @@ async def require_config_map_key(work: Work[Any], *, name: str, key: str, field:
     Raises:
         Waiting: The ConfigMap, or the key in it, does not exist.
     """
-    found = await work.context.kube.get(CONFIG_MAP, work.namespace, name)
-    if found is None:
-        message = f"{field}.name: ConfigMap {name} does not exist in namespace {work.namespace}; create it"
-        raise Waiting(Reason.CONFIG_MAP_NOT_FOUND, message, LOOK_AGAIN_SECONDS)
+    found = await require_config_map(work, name=name, field=field)
     held: dict[str, str] = {**(found.get("data") or {}), **((found.get("binaryData") or {}) if binary else {})}
     if key not in held:
         keys = ", ".join(sorted(held)) or "none"

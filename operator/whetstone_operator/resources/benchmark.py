@@ -10,6 +10,12 @@ from whetstone_api.source import Source
 from whetstone_api.vocabulary import CONFIG_PATH, Annotation
 
 from whetstone_operator.resources.access import runner_environment
+from whetstone_operator.resources.agent_container import (
+    agent_companion,
+    code_claims,
+    code_config_maps,
+    code_volume,
+)
 from whetstone_operator.resources.job_pod import JobPlan, build_config_map, build_job, job_hash, report_url
 from whetstone_operator.settings import Settings
 
@@ -69,6 +75,7 @@ def benchmark_config(plan: BenchmarkPlan) -> BenchmarkConfig:
         suite=spec.suite.harbor,
         dataset_path=spec.suite.harbor.dataset.mount_path,
         agent=spec.agent,
+        agent_path=spec.agent.code_path,
         sampling=spec.sampling,
         attempts=spec.attempts,
         concurrency=spec.concurrency,
@@ -89,7 +96,7 @@ def claims(plan: BenchmarkPlan) -> dict[str, bool]:
     """Return whether each claim that the runner mounts is writable, by name."""
     read = {plan.run.spec.suite.harbor.dataset.claim}
     read |= {source.claim for source in (plan.adapter_source, plan.baseline_output) if source}
-    return dict.fromkeys(read, False) | {plan.run.spec.output.claim: True}
+    return dict.fromkeys(read, False) | code_claims(plan.run.spec.agent) | {plan.run.spec.output.claim: True}
 
 
 def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
@@ -107,6 +114,13 @@ def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
             arguments=("--config", CONFIG_PATH),
             config_map=config_name(plan.run),
             claims=claims(plan),
+            config_maps=code_config_maps(spec.agent),
+            companion=agent_companion(
+                spec.agent,
+                image=spec.image or plan.settings.benchmark_image,
+                settings=plan.settings,
+                code_volume=code_volume(spec.agent),
+            ),
             resources=spec.resources,
             service_account=RUNNER_ACCOUNT,
             backoff_limit=BACKOFF_LIMIT,

@@ -16,6 +16,7 @@ from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
 from whetstone_api.vocabulary import CONFIG_PATH, CONFIGMAPS_ROOT, TERMINATION_PATH, Annotation, Label
 
+from whetstone_operator.resources.agent_container import Companion
 from whetstone_operator.resources.metadata import child_labels, child_metadata
 from whetstone_operator.resources.pods import (
     claim_mount,
@@ -61,6 +62,7 @@ class JobPlan:
         deadline_seconds: Seconds that the Job may take in all.
         queue: Queue that starts the Job; None: it starts at once.
         environment: Further variables of the container, as in a pod's spec.
+        companion: A container beside it. The account's token is then mounted by the Job's own container alone.
     """
 
     owner: RunToEnd
@@ -81,6 +83,7 @@ class JobPlan:
     deadline_seconds: int | None = None
     queue: str | None = None
     environment: tuple[Mapping[str, Any], ...] = ()
+    companion: Companion | None = None
 
 
 def job_hash(owner: RunToEnd, retry: str | None) -> str:
@@ -175,12 +178,16 @@ def _pod_spec(plan: JobPlan) -> dict[str, Any]:
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": STOP_SECONDS,
         "enableServiceLinks": False,
-        "automountServiceAccountToken": plan.service_account is not None,
+        "automountServiceAccountToken": plan.service_account is not None and plan.companion is None,
         "securityContext": pod_security(),
         "containers": [_container(plan)],
         "volumes": _volumes(plan),
         **pull_secrets(plan.settings),
     }
+    if plan.companion is not None:
+        spec["initContainers"] = [plan.companion.container]
+        spec["volumes"] += plan.companion.volumes
+        spec["containers"][0]["volumeMounts"] += plan.companion.mounts
     if plan.service_account is not None:
         spec["serviceAccountName"] = plan.service_account
     return spec

@@ -322,7 +322,24 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
     return _object("LoRATrainingJob", "train", spec, status)
 
 
-def benchmark_run(*, improving: bool) -> Object:
+NAMED_AGENT: Object = {
+    "name": "whetstone",
+    "parameters": {
+        "maxTurns": 3,
+        "maxTokens": 64,
+        "systemPrompt": "Be brief.",
+        "contextTokens": 2048,
+        "historyTurns": 4,
+        "observationCharacters": 400,
+        "commandSeconds": 60,
+        "repeatedCommands": 3,
+    },
+    "options": {"parser_name": "xml"},
+    "budget": {"tokens": 9000, "wallClockSeconds": 600, "runTokens": 90000},
+}
+
+
+def benchmark_run(*, improving: bool, agent: Object = NAMED_AGENT) -> Object:
     """Return a run of an adapter with an absolute gate, or of an alias with a gate on the improvement."""
     spec = {
         "target": {"modelServerRef": {"name": "server"}, **({"alias": "stable"} if improving else {"adapter": "a"})},
@@ -336,11 +353,7 @@ def benchmark_run(*, improving: bool) -> Object:
                 "environment": {"networkLimits": "Enforced", "queueSeconds": 600, "startSeconds": 60},
             }
         },
-        "agent": {
-            "name": "whetstone",
-            "parameters": {"maxTurns": 3, "maxTokens": 64, "systemPrompt": "Be brief.", "contextTokens": 2048},
-            "budget": {"tokens": 9000, "wallClockSeconds": 600, "runTokens": 90000},
-        },
+        "agent": agent,
         "sampling": {"temperature": "0", "topP": "1", "seed": 0},
         "attempts": 1,
         "concurrency": 4,
@@ -405,7 +418,12 @@ VARIANTS: dict[str, tuple[Object, ...]] = {
         training_job(referring=False, pairs=True),
         training_job(referring=True, pairs=True),
     ),
-    "BenchmarkRun": (benchmark_run(improving=False), benchmark_run(improving=True)),
+    "BenchmarkRun": (
+        benchmark_run(improving=False),
+        benchmark_run(improving=True),
+        benchmark_run(improving=False, agent={"importPath": "mine:Agent", "configMapRef": {"name": "mine"}}),
+        benchmark_run(improving=False, agent={"importPath": "mine:Agent", "source": {"uri": "pvc://data/agent"}}),
+    ),
 }
 
 

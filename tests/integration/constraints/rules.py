@@ -161,6 +161,31 @@ RULES: tuple[RuleRow, ...] = (
         reject=({"spec.suite.harbor.images": {}},),
     ),
     _plain_uri("BenchmarkRun.spec.output"),
+    _plain_uri("BenchmarkRun.spec.agent.source", variant=3),
+    RuleRow(
+        node="BenchmarkRun.spec.agent",
+        message="give at most one of name and importPath",
+        accept=({"spec.agent.importPath": "b.c:D"},),
+        reject=({"spec.agent.name": "oracle"},),
+        variant=2,
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec.agent",
+        message="importPath and the place of its code",
+        accept=({"spec.agent": {}},),
+        reject=(
+            {"spec.agent": {"importPath": "a:B"}},
+            {"spec.agent": {"name": "nop", "configMapRef": {"name": "mine"}}},
+            {"spec.agent": {"source": {"uri": "pvc://c/p"}}},
+        ),
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec.agent",
+        message="give at most one of configMapRef and source",
+        accept=({"spec.agent": {"importPath": "a:B", "source": {"uri": "pvc://c/p"}}},),
+        reject=({"spec.agent.source": {"uri": "pvc://c/p"}},),
+        variant=2,
+    ),
     RuleRow(
         node="ModelServer.spec",
         message="an adapter must not have the base's servedName",

@@ -51,9 +51,13 @@ RANGES: Mapping[str, tuple[int, int]] = {
     f"{BR}.spec.agent.budget.runTokens": (1, 1_000_000_000_000),
     f"{BR}.spec.agent.budget.tokens": (1, 1_000_000_000),
     f"{BR}.spec.agent.budget.wallClockSeconds": (1, 604800),
+    f"{BR}.spec.agent.parameters.commandSeconds": (1, 86400),
     f"{BR}.spec.agent.parameters.contextTokens": (16, 4194304),
+    f"{BR}.spec.agent.parameters.historyTurns": (1, 1000),
     f"{BR}.spec.agent.parameters.maxTokens": (1, 131072),
     f"{BR}.spec.agent.parameters.maxTurns": (1, 1000),
+    f"{BR}.spec.agent.parameters.observationCharacters": (1, 1000000),
+    f"{BR}.spec.agent.parameters.repeatedCommands": (2, 1000),
     f"{BR}.spec.attempts": (1, 100),
     f"{BR}.spec.concurrency": (1, 256),
     f"{BR}.spec.sampling.seed": (0, 4294967295),
@@ -143,6 +147,7 @@ MEMBERS: Mapping[str, tuple[int, int]] = {
     f"{LT}.status.metrics": (0, 32),
     f"{MS}.spec.adapterSelector.matchLabels": (1, 16),
     f"{MS}.spec.aliases[].promotion.benchmarkSelector.matchLabels": (1, 16),
+    f"{BR}.spec.agent.options": (0, 64),
     f"{LT}.spec.podTemplate.metadata.annotations": (0, 32),
     f"{MS}.spec.podTemplate.metadata.annotations": (0, 32),
     f"{LT}.spec.podTemplate.metadata.labels": (0, 32),
@@ -154,6 +159,8 @@ MEMBERS: Mapping[str, tuple[int, int]] = {
 }
 
 LENGTHS: Mapping[str, tuple[int, int]] = {
+    f"{BR}.spec.agent.configMapRef.name": (1, 253),
+    f"{BR}.spec.agent.options.*": (0, 4096),
     f"{BR}.spec.agent.parameters.systemPrompt": (1, 16384),
     f"{BR}.spec.image": (1, 512),
     f"{BR}.spec.suite.harbor.tasks.exclude[]": (1, 253),
@@ -453,7 +460,16 @@ CONTENT_DIGEST = Format(
     0, 71, accept=(DIGEST, "sha256:" + "af09" * 16), reject=("", "0" * 64, "sha256:" + "A" * 64, "sha256:" + "0" * 63)
 )
 
+IMPORT_PATH = Format(
+    0,
+    253,
+    accept=("m:C", "a.b_c.d:_C1", "m:" + "C" * 251),
+    reject=("", "m", "m:", ":C", "m/a:C", "m:C.D", "1m:C", "m: C"),
+)
+
 FORMATS: Mapping[str, Format] = {
+    f"{BR}.spec.agent.importPath": IMPORT_PATH,
+    f"{BR}.spec.agent.source.uri": URI,
     f"{BR}.spec.baselineRef.name": OBJECT_NAME,
     f"{BR}.spec.gates[].minimum": DECIMAL,
     f"{BR}.spec.gates[].minimumImprovement": DECIMAL,

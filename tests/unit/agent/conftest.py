@@ -17,8 +17,8 @@ def write_task(parent: Path, name: str, *, file: str = "done.txt", metadata: str
     """Write a task that is solved when `file` exists in the working directory."""
     folder = parent / name
     texts = {
-        "task.toml": f'schema_version = "1.4"\n[metadata]\nx = 1\n{metadata}\n[agent]\ntimeout_sec = 20\n'
-        '[verifier]\ntimeout_sec = 20\n[environment]\ndocker_image = "task:1"\nworkdir = "/app"\ncpus = 1\n',
+        "task.toml": f'schema_version = "1.4"\n[metadata]\nx = 1\n{metadata}\n[agent]\ntimeout_sec = 120\n'
+        '[verifier]\ntimeout_sec = 120\n[environment]\ndocker_image = "task:1"\nworkdir = "/app"\ncpus = 1\n',
         "instruction.md": f"Create the file {file}.\n",
         "tests/test.sh": f'cd "$SANDBOX/app"\n[ -e {file} ] && reward=1 || reward=0\n'
         'echo $reward >"$SANDBOX/logs/verifier/reward.txt"\n',

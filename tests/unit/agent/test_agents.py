@@ -79,6 +79,8 @@ async def test_terminus_is_the_agent_of_a_run_that_names_none(
     assert {(one["seed"], one["temperature"], one["top_p"], one["max_tokens"]) for one in trial_calls(fake)} == {
         (7, 0, 0.9, 99)
     }
+    assert not any("summar" in call["messages"][-1]["content"].lower() for call in trial_calls(fake))
+    assert len(result["agent_result"]["metadata"]["all_messages"]) == 2 * calls
     assert "touch done_0.txt" in trial_file(config, "agent/trajectory.json")
 
 
@@ -201,6 +203,72 @@ async def test_a_parameter_that_means_nothing_to_the_agent_is_refused(
         await run(configure(agent=agent), local)
     assert failure.value.reason is Reason.INVALID_SPEC
     assert f"spec.agent.parameters.{field}" in failure.value.message
+
+
+@pytest.mark.parametrize(
+    ("agent", "words"),
+    [
+        ({"options": {"no_such": "1"}}, "spec.agent.options.no_such: agent terminus-2 has no such option"),
+        (
+            {"options": {"tmux_pane_width": "wide"}},
+            "spec.agent.options.tmux_pane_width: Input should be a valid integer",
+        ),
+        ({"options": {"temperature": "1"}}, "spec.agent.options.temperature: the runner sets it"),
+        ({"name": "whetstone", "options": {"a": "b"}}, "spec.agent.options: agent whetstone has none"),
+    ],
+)
+async def test_an_option_that_the_agent_cannot_take_is_refused(
+    configure: Configure, local: EnvironmentChoice, agent: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(RunFailure) as failure:
+        await run(configure(agent=agent), local)
+    assert failure.value.reason is Reason.INVALID_SPEC
+    assert words in failure.value.message
+
+
+async def test_options_reach_terminus(configure: Configure, local: EnvironmentChoice, model: StartModel) -> None:
+    fake, url = await model(lambda _: "neither JSON nor XML")
+    options = {"parser_name": "xml", "tmux_pane_width": "90"}
+    config = configure(serverUrl=url, agent={"parameters": {"maxTurns": 1}, "options": options})
+    await run(config, local)
+    assert "<response>" in trial_calls(fake)[0]["messages"][0]["content"]
+    assert agent_identity(config.agent)["options"] == {"parser_name": "xml", "tmux_pane_width": 90}
+
+
+def repeating(messages: list[dict[str, str]]) -> str:
+    """Give one command once, and another for ever."""
+    return f"```bash\necho {min(len(messages), 3)}; printf 'x%.0s' $(seq 900)\n```"
+
+
+async def test_whetstone_ends_when_a_command_repeats(
+    configure: Configure, local: EnvironmentChoice, model: StartModel
+) -> None:
+    fake, url = await model(repeating)
+    config = configure(serverUrl=url, agent={"name": "whetstone", "parameters": {"repeatedCommands": 3}})
+    await run(config, local)
+    assert trial_result(config)["agent_result"]["metadata"]["end"] == "Repeated"
+    assert len(trial_calls(fake)) == 4
+
+
+async def test_whetstone_shows_the_latest_turns_and_the_start_of_an_output(
+    configure: Configure, local: EnvironmentChoice, model: StartModel
+) -> None:
+    fake, url = await model(repeating)
+    parameters = {"historyTurns": 2, "observationCharacters": 30, "maxTurns": 5}
+    await run(configure(serverUrl=url, agent={"name": "whetstone", "parameters": parameters}), local)
+    shown = [request["messages"] for request in trial_calls(fake)]
+    assert [len(messages) for messages in shown] == [2, 4, 6, 6, 6]
+    assert shown[4][:2] == shown[0]
+    assert shown[4][2:4] == shown[3][4:6]
+    assert len(shown[1][-1]["content"]) == len("Exit code: 0\nOutput:\n") + 30
+
+
+async def test_a_command_of_whetstone_ends_at_its_seconds(
+    configure: Configure, local: EnvironmentChoice, model: StartModel
+) -> None:
+    fake, url = await model(lambda messages: "DONE" if len(messages) > 2 else "```bash\nsleep 60\n```")
+    await run(configure(serverUrl=url, agent={"name": "whetstone", "parameters": {"commandSeconds": 1}}), local)
+    assert trial_calls(fake)[1]["messages"][-1]["content"].startswith("Exit code: 124")
 
 
 def test_the_recipe_of_a_run_that_uses_no_new_field_is_what_it_was() -> None:

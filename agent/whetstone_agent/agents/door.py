@@ -35,6 +35,12 @@ REQUEST_SECONDS: Final = 600.0
 """Longest time of one model call; litellm's own limit is the same, and says nothing of the cause."""
 PAUSES_SECONDS: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Before each new try of a call that the server did not answer."""
+QUIET_SECONDS: Final = 30.0
+"""A call that is unanswered for so long makes the door ask whether the server is there at all, again and again."""
+_HEALTH_SECONDS: Final = 10.0
+_MISSES: Final = 2
+"""Unanswered questions in a row after which the server counts as gone: long before a task's own time is over, which
+would make the server's silence the model's failure."""
 _BODY_BYTES: Final = 64 << 20
 _ROUTES: Final = ("chat/completions", "completions")
 _PASSING: Final = frozenset({408, 409, 429})
@@ -83,6 +89,10 @@ class _Call:
     body: dict[str, Any]
 
 
+class _SilentError(Exception):
+    """The server answers nothing."""
+
+
 class Door:
     """Passes model calls on; an asynchronous context manager, and the process's one door while it is open.
 
@@ -96,6 +106,7 @@ class Door:
         agent_socket: Where the container of a user's agent is reached.
         request_seconds: Longest time of one call.
         pauses_seconds: Before each new try; as many as there are new tries.
+        quiet_seconds: Silence after which the server is asked whether it is there.
     """
 
     _open: ClassVar["Door | None"] = None
@@ -112,6 +123,7 @@ class Door:
         agent_socket: str = AGENT_SOCKET,
         request_seconds: float = REQUEST_SECONDS,
         pauses_seconds: Sequence[float] = PAUSES_SECONDS,
+        quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
         self.served_name = served_name
         self.context_tokens = context_tokens
@@ -122,6 +134,7 @@ class Door:
         self._tokens = tokens_used
         self._request_seconds = request_seconds
         self._pauses = tuple(pauses_seconds)
+        self._quiet_seconds = quiet_seconds
         self._sessions: dict[str, Session] = {}
         self._address = ""
 
@@ -220,10 +233,13 @@ class Door:
         try:
             for pause in (*self._pauses, None):
                 try:
-                    answer = await self._ask(call)
+                    answer = await self._watched(call)
                     if isinstance(answer, web.StreamResponse):
                         return answer
                     trouble = answer
+                except _SilentError:
+                    trouble = "answers no call, and does not say that it is there"
+                    break
                 except TimeoutError:
                     trouble = (
                         f"gives no answer within {self._request_seconds:.0f} s; if it is only slow, lower"
@@ -237,6 +253,33 @@ class Door:
         finally:
             call.session.usage.seconds += asyncio.get_running_loop().time() - started
         return self._fail(call.session, ModelUnavailableError(f"{self._server_url} {trouble}"))
+
+    async def _watched(self, call: _Call) -> web.StreamResponse | str:
+        """Ask the server, and give up on one that is not there any more.
+
+        Raises:
+            _SilentError: It is silent, also when asked whether it is there.
+        """
+        asking = asyncio.ensure_future(self._ask(call))
+        misses = 0
+        try:
+            while not asking.done():
+                await asyncio.wait({asking}, timeout=self._quiet_seconds)
+                misses = 0 if asking.done() or await self._is_there() else misses + 1
+                if misses == _MISSES:
+                    raise _SilentError
+            return await asking
+        finally:
+            asking.cancel()
+
+    async def _is_there(self) -> bool:
+        """Say whether the server answers anything at all; what it answers does not matter."""
+        timeout = aiohttp.ClientTimeout(total=min(_HEALTH_SECONDS, self._quiet_seconds))
+        try:
+            async with self._client.get(f"{self._server_url.removesuffix('/v1')}/health", timeout=timeout):
+                return True
+        except (TimeoutError, aiohttp.ClientError, OSError):
+            return False
 
     async def _ask(self, call: _Call) -> web.StreamResponse | str:
         """Return the answer for the agent, or in words why the server must be asked again."""

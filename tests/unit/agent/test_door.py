@@ -160,6 +160,36 @@ async def test_a_server_that_hangs_is_named_and_not_asked_again(odd_server: Call
     assert "spec.concurrency" in text
 
 
+async def test_a_server_that_answers_nothing_at_all_is_given_up_early() -> None:
+    release = asyncio.Event()
+
+    async def keep_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await release.wait()
+        writer.close()
+
+    listener = await asyncio.start_server(keep_silent, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    async with door_to(f"http://127.0.0.1:{port}/v1", quiet_seconds=0.1, request_seconds=60.0) as door:
+        session = entered(door)
+        async with asyncio.timeout(20):
+            status, text = await ask(session)
+    release.set()
+    listener.close()
+    assert (status, "does not say that it is there" in text) == (503, True)
+    assert isinstance(session.end, ModelUnavailableError)
+
+
+async def test_a_slow_server_that_is_there_is_waited_for(odd_server: Callable[[Any], Awaitable[str]]) -> None:
+    async def think(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.5)
+        return web.json_response({"choices": []}, headers={"x-whetstone-adapter": SERVED})
+
+    async with door_to(await odd_server(think), quiet_seconds=0.1) as door:
+        session = entered(door)
+        status, _ = await ask(session)
+    assert (status, session.end) == (200, None)
+
+
 async def test_a_stream_is_handed_on_and_counted(odd_server: Callable[[Any], Awaitable[str]]) -> None:
     seen = []
 

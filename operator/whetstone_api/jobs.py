@@ -72,6 +72,8 @@ class TrainingConfig(WireModel):
     init_adapter_source: str | None = None
     """Its URI."""
     init_adapter_mode: InitMode = InitMode.CONTINUE
+    stall_seconds: float | None = None
+    """Seconds without a step after which the operator starts the training again; None for the usual limit."""
     served_rank: int | None = None
     """Highest rank that the ModelServer of the base model loads; None where none is named, or it loads any."""
     datasets: list[DatasetFile]

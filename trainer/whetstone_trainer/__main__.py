@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -18,6 +19,7 @@ from whetstone_trainer.errors import NoRoomError, StoppedError, UserError
 from whetstone_trainer.progress import METRICS_PORT, Progress
 from whetstone_trainer.stages import launch_train, run_merge, run_prepare, run_train
 from whetstone_trainer.stopping import StopSignal
+from whetstone_trainer.watchdog import Watchdog
 
 log = logging.getLogger("whetstone_trainer")
 
@@ -68,7 +70,8 @@ def run(options: argparse.Namespace) -> TerminationReport:
             return launch_train(config, options.arguments, token_path=options.token_path)
         first = not is_worker() or find_place(config.world).is_first
         reporter = Reporter(url=config.report_url, token_path=options.token_path) if first else SilentReporter()
-        progress = Progress(reporter)
+        watchdog = Watchdog(config.stall_seconds, partial(tell_stall, options.termination_path))
+        progress = Progress(reporter, watchdog=watchdog)
         if options.metrics_port and first:
             progress.serve(options.metrics_port)
         return STAGES[options.stage](config, progress, stop)
@@ -93,6 +96,23 @@ def run(options: argparse.Namespace) -> TerminationReport:
     finally:
         if reporter is not None:
             reporter.close()
+
+
+def tell_stall(path: Path, words: str | None) -> None:
+    """Leave word of a step that hangs, as long as it does.
+
+    Args:
+        path: Where the outcome of this process goes.
+        words: Where it hangs; None when it does no longer.
+    """
+    if words is not None:
+        report = TerminationReport(outcome=Outcome.RETRY, reason=Reason.TRAINING_STALLED, message=words)
+        return write_termination(report, path)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        # The kubelet mounts a single file here.
+        path.write_text("")
 
 
 if __name__ == "__main__":

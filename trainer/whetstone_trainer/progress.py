@@ -1,16 +1,22 @@
 """Where the work is: to the operator by report, to Prometheus by `/metrics`."""
 
 import logging
+import time
 from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from whetstone_api.reports import ProgressReport
 from whetstone_api.training_result import PublishedAdapter
+from whetstone_api.training_stall import step_line
 from whetstone_artifacts.reporting import Reporter
+
+from whetstone_trainer.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
 METRICS_PORT = 9090
+LOG_SECONDS = 15.0
+"""Least time between two lines of the log that tell a step."""
 
 
 class Progress:
@@ -19,10 +25,15 @@ class Progress:
     Args:
         reporter: Sends reports to the operator.
         registry: Where the Prometheus series are registered.
+        watchdog: Speaks where there is no step for too long.
     """
 
-    def __init__(self, reporter: Reporter, registry: CollectorRegistry | None = None) -> None:
+    def __init__(
+        self, reporter: Reporter, registry: CollectorRegistry | None = None, *, watchdog: Watchdog | None = None
+    ) -> None:
         self._reporter = reporter
+        self._watchdog = watchdog
+        self._logged_at = -LOG_SECONDS
         self.registry = registry or CollectorRegistry()
         self._step = Gauge("whetstone_training_step", "Optimizer steps done.", registry=self.registry)
         self._max_steps = Gauge("whetstone_training_max_steps", "Optimizer steps in all.", registry=self.registry)
@@ -50,6 +61,11 @@ class Progress:
     def phase(self, name: str) -> None:
         """Report that a phase began: Validate, Prepare, Train, Verify, Publish, Merge or Push."""
         log.info("phase %s", name)
+        if self._watchdog is not None:
+            if name == "Train":
+                self._watchdog.step(0)
+            else:
+                self._watchdog.rest()
         self._reporter.send(ProgressReport(phase=name, **self._steps))
 
     def published(self, adapter: PublishedAdapter) -> None:
@@ -84,6 +100,7 @@ class Progress:
             peak_memory_bytes: Most memory used so far, where known.
         """
         self._steps = {"step": step, "max_steps": max_steps}
+        self._say(step, max_steps, eta_seconds)
         shown = {
             self._step: step,
             self._max_steps: max_steps,
@@ -107,3 +124,12 @@ class Progress:
                 peak_memory_bytes=peak_memory_bytes,
             )
         )
+
+    def _say(self, step: int, max_steps: int, eta_seconds: float | None) -> None:
+        """Tell the log and the watchdog of a step."""
+        left = max_steps - step
+        if self._watchdog is not None:
+            self._watchdog.step(step, seconds_a_step=(eta_seconds or 0.0) / left if left > 0 else 0.0)
+        if time.monotonic() - self._logged_at >= LOG_SECONDS:
+            self._logged_at = time.monotonic()
+            log.info("%s", step_line(step, max_steps))

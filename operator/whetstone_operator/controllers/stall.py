@@ -1,8 +1,10 @@
 """A training that hangs: its process lives and makes no step. Its pods are started again, once.
 
 What is judged are the reports of the trainer, one a step. Silence counts only while a pod runs, and from the moment
-that this operator could hear of a step at all. The first stall is counted in the status, before anything is done, and
-the Job that takes the hung one's place carries the count: so an operator that dies in between restarts no pod twice.
+that this operator could hear of a step at all. Where no report comes through, the pod's log decides: a step that it
+tells of, later than the last one heard of, shows that the training goes on. The first stall is counted in the status,
+before anything is done, and the Job that takes the hung one's place carries the count: so an operator that dies in
+between restarts no pod twice.
 """
 
 from collections.abc import Mapping
@@ -11,7 +13,7 @@ from typing import Any
 
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.training_result import TrainingProgress
-from whetstone_api.training_stall import StallSpec
+from whetstone_api.training_stall import StallSpec, last_step, usual_limit
 from whetstone_api.vocabulary import Annotation, Reason
 
 from whetstone_operator.controllers.job_outcome import LAST_WORDS, Failed, is_finished
@@ -19,14 +21,12 @@ from whetstone_operator.controllers.run_to_end import fail
 from whetstone_operator.kinds import JOB, POD
 from whetstone_operator.resources.distributed import JOB_NAME_LABEL
 from whetstone_operator.resources.job_pod import CONTAINER
-from whetstone_operator.runtime.clock import from_rfc3339
+from whetstone_operator.runtime.clock import from_rfc3339, to_rfc3339
 from whetstone_operator.runtime.outcome import Waiting
 from whetstone_operator.runtime.reconcile import Work
 
-LEAST_SECONDS = 1800.0
-"""Without `spec.stall`: a step that saves, evaluates or compiles takes long, too."""
-STEPS = 20.0
-"""Without `spec.stall`: that many times the time of a step so far."""
+LOG_LINES = 2000
+"""Lines of the log in which a step is looked for: transformers writes one for every step beside ours."""
 PHASE = "Train"
 _SOON_SECONDS = 1.0
 
@@ -62,7 +62,10 @@ async def watch_steps(work: Work[LoRATrainingJob], job: Mapping[str, Any] | None
     pod, silent = running_pod(pods, silent=silent, now=work.now)
     if pod is None or silent <= allowed:
         return work.look_again(allowed - silent + _SOON_SECONDS)
-    logs = await work.context.kube.logs(namespace=work.namespace, pod=pod, container=CONTAINER)
+    logs = await work.context.kube.logs(namespace=work.namespace, pod=pod, container=CONTAINER, tail_lines=LOG_LINES)
+    if (unheard := last_step(logs) or 0) > (progress.step or 0):
+        work.status["progress"] = _advanced(progress, unheard, now=work.now).to_wire()
+        return work.look_again(allowed + _SOON_SECONDS)
     words = f"no step for {silent / 60:.0f} minutes after step {progress.step or 0}"
     said = f"; the last lines of its log: {logs.strip()[-LAST_WORDS:]}" if logs.strip() else ""
     if counted:
@@ -89,7 +92,7 @@ def allowed_seconds(spec: StallSpec | None, progress: TrainingProgress) -> float
         return spec.minutes * 60.0
     left = (progress.max_steps or 0) - (progress.step or 0)
     pace = (progress.eta_seconds or 0) / left if left > 0 else 0.0
-    return max(LEAST_SECONDS, STEPS * pace)
+    return usual_limit(pace)
 
 
 def running_pod(pods: list[dict[str, Any]], *, silent: float, now: datetime) -> tuple[str | None, float]:
@@ -116,5 +119,12 @@ def _heard(work: Work[LoRATrainingJob], progress: TrainingProgress) -> datetime:
     """Return when a step was heard of last, or could have been for the first time."""
     board = work.context.board
     latest = board.get(work.key)
-    told = latest.at if latest else from_rfc3339(progress.updated_at) if progress.updated_at else None
-    return max(board.since, told or work.now)
+    written = from_rfc3339(progress.updated_at) if progress.updated_at else None
+    told = [at for at in (latest.at if latest else None, written) if at is not None]
+    return max(board.since, *(told or [work.now]))
+
+
+def _advanced(progress: TrainingProgress, step: int, *, now: datetime) -> TrainingProgress:
+    """Return progress of which only the step is known."""
+    percent = min(100, 100 * step // progress.max_steps) if progress.max_steps else progress.percent
+    return progress.model_copy(update={"step": step, "percent": percent, "updated_at": to_rfc3339(now)})

@@ -97,6 +97,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         init_adapter_source=plan.init.uri if plan.init else None,
         init_adapter_mode=job.spec.init_adapter.mode if job.spec.init_adapter else InitMode.CONTINUE,
         served_rank=plan.served_rank,
+        stall_seconds=job.spec.stall.minutes * 60.0 if job.spec.stall else None,
         datasets=dataset_files(job, workspace=workspace),
         preparation=job.spec.preparation or PreparationSpec(),
         evaluation=job.spec.evaluation,

@@ -18,6 +18,7 @@ from whetstone_api.vocabulary import Reason
 
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.prepared import EVALUATION_FILE, PREPARED_FOLDER
+from whetstone_trainer.shards import share_out_again
 
 LOWER_IS_BETTER = ("loss", "entropy")
 """Ends of the names of metrics that are to fall; all others are to rise."""
@@ -155,8 +156,9 @@ class EvaluationCallback(TrainerCallback):
         if state.global_step >= state.max_steps:
             control.should_evaluate = True
 
-    def on_evaluate(self, _args: Any, state: Any, control: Any, **_kwargs: Any) -> None:
+    def on_evaluate(self, _args: Any, state: Any, control: Any, *, model: Any = None, **_kwargs: Any) -> None:
         """Ask for a checkpoint of the best step, and of the step at which the training stops."""
+        share_out_again(model)
         if self._stopping is None:
             return
         verdict = judge(state.log_history, self._stopping)

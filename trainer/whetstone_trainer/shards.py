@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from peft import LoraConfig, get_peft_model
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -53,6 +53,18 @@ def shard_base(model: Any, place: Place) -> None:
     log.info("this process holds %d of the base's %d parameters", held, sum(map(torch.numel, base.values())))
     # DDP's start copies all parameters from rank 0 to the others, which have other shares.
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, list(base))  # noqa: SLF001 - the only way
+
+
+def share_out_again(model: Any) -> None:
+    """Let go of what an evaluation has gathered and no backward pass gives back.
+
+    A process that saves a checkpoint would do it alone, and then ask the others for what they still hold.
+
+    Args:
+        model: Any model; only one that is `sharded` changes.
+    """
+    if isinstance(model, FSDPModule):
+        model.reshard()
 
 
 def sum_gradients(trainer: Any, place: Place) -> None:

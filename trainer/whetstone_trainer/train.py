@@ -159,7 +159,10 @@ def _base(config: TrainingConfig, settings: Settings, plan: Plan) -> tuple[Any, 
         return load_unsloth(config, settings, checkpointing=plan.checkpointing), None
     model = load_model(config, plan)
     if config.init_adapter_path and folds(config):
-        return folded(model, Path(config.init_adapter_path))
+        found = folded(model, Path(config.init_adapter_path))
+        # Loading the first adapter draws numbers; the new one begins alike, wherever it is made.
+        set_seed(settings.seed)
+        return found
     return model, None
 
 

@@ -77,6 +77,31 @@ def test_rows_held_out_are_measured_as_by_hand(job: Job, model_folder: Path) -> 
     assert lineage(job).step == 3
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["DDP", "FSDP"])
+def test_several_processes_measure_what_one_measures(make_job: Callable[[str], Job], strategy: str) -> None:
+    """Rows held out that the processes cannot share evenly count once each; at step 6 a checkpoint is saved, too."""
+    measured = []
+    for name, world in (("one", None), ("two", {"nodes": 1, "processesPerNode": 2, "strategy": strategy})):
+        job = make_job(name)
+        held = job.folder / "held.jsonl"
+        answers = ["zz9zz", "a" * 30, "b", "cc c" * 5, "d1"]
+        held.write_text("".join(json.dumps(chat_row(f"h{at}", answer)) + "\n" for at, answer in enumerate(answers)))
+        job.values["datasets"].append({"name": "held", "path": str(held), "field": "spec.datasets[1]"})
+        job.values["evaluation"] = {"dataset": "held", "everySteps": 3}
+        job.values["lora"]["dropout"] = "0"
+        job.values["plan"] = {"microBatchSize": 1}
+        if world:
+            job.values["world"] = world
+        assert job.run("train") == 0, job.log
+        measured.append([entry for entry in history(job) if "eval_loss" in entry])
+    one, two = measured
+    assert [entry["step"] for entry in one] == [entry["step"] for entry in two] == [3, 6, 9]
+    losses = [[entry["eval_loss"] for entry in entries] for entries in measured]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    assert len(set(losses[0])) == 3
+
+
 def test_training_stops_and_publishes_the_best_step(stopped: Job) -> None:
     losses = {entry["step"]: entry["eval_loss"] for entry in history(stopped) if "eval_loss" in entry}
     best = min(losses, key=lambda step: losses[step])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from whetstone_api.jobs import TrainingConfig
+from whetstone_api.training_backend import Backend
 from whetstone_api.training_distributed import Strategy
 from whetstone_api.training_plan import BaseQuantization
 from whetstone_api.vocabulary import Reason
@@ -29,6 +30,12 @@ def require_quantizable(config: TrainingConfig) -> None:
             Reason.INVALID_SPEC,
             f"{asked}, and the weights of {config.base_model_source} are quantized already"
             f" ({held.get('quant_method', 'unknown method')}); leave quantization out, or name the unquantized model",
+        )
+    if config.backend is Backend.UNSLOTH and not config.on_accelerator:
+        raise UserError(
+            Reason.INVALID_SPEC,
+            f"{asked}, which backend Unsloth can do on a GPU only; ask for one in spec.resources.limits, leave"
+            " quantization out, or take backend TRL",
         )
     if config.world.strategy is Strategy.FSDP and config.world.ranks > 1:
         raise UserError(

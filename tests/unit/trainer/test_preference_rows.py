@@ -4,6 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from datasets import Dataset
 from support.preferences import pair_row, said
 from support.trainer_job import FIELD, SMOLLM2_TEMPLATE, Job, byte_tokenizer
 from whetstone_api.training_preference import Granularity
@@ -11,6 +12,7 @@ from whetstone_trainer.errors import UserError
 from whetstone_trainer.formats import FormatError
 from whetstone_trainer.preference_rows import Pair, RenderedPair, render_pair, to_pair
 from whetstone_trainer.prepare import prepare_data
+from whetstone_trainer.prepared import PREPARED_FOLDER, ROWS_FILE
 from whetstone_trainer.recipe import read_recipe
 from whetstone_trainer.render import IGNORED, Renderer, TemplateError
 
@@ -126,6 +128,28 @@ def test_longer_side_counts_against_the_limit(job: Job) -> None:
     job.write([pair_row("q", "good", "b" * 300)])
     with pytest.raises(UserError, match=r"row 1: has 3.. tokens, the limit is 256"):
         prepare_data(job.config, read_recipe(job.config))
+
+
+def test_pairs_lose_the_ends_of_both_sides_where_the_job_says_so(job: Job) -> None:
+    """One pair fits, one is cut on both sides, one has only its prompt left, and one ends the same once it is cut."""
+    rows = [("q", "a", "b"), ("r", "a" * 40, "b" * 30), ("p" * 40, "a", "b"), ("s", "c" * 30 + "d", "c" * 30 + "e")]
+    job.write([pair_row(*row) for row in rows])
+    prompt = 31
+    job.values |= {
+        "method": "DPO",
+        "hyperparameters": {**job.values["hyperparameters"], "maxLength": prompt + 8},
+        "preparation": {"tooLong": "Truncate", "maximumTooLong": "1"},
+    }
+    report = prepare_data(job.config, read_recipe(job.config)).dataset
+    assert (report.rows, report.truncated, report.dropped) == (2, 1, 2)
+    fits, truncated = Dataset.from_file(str(job.workspace / PREPARED_FOLDER / ROWS_FILE)).to_list()
+    assert [label != IGNORED for label in fits["labels"]].index(True) == prompt
+    assert len(fits["input_ids"]) < len(truncated["input_ids"]) == len(truncated["rejected_ids"]) == prompt + 8
+    for ids, labels, letter in (("input_ids", "labels", "a"), ("rejected_ids", "rejected_labels", "b")):
+        learned = byte_tokenizer()(letter * 8)["input_ids"]
+        assert truncated[ids][prompt:] == truncated[labels][prompt:] == learned
+        assert set(truncated[labels][:prompt]) == {IGNORED}
+    assert truncated["input_ids"][:prompt] == truncated["rejected_ids"][:prompt]
 
 
 def test_how_pairs_are_compared_is_part_of_the_recipe(job: Job) -> None:

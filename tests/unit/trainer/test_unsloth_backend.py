@@ -64,6 +64,17 @@ def test_backend_is_part_of_the_recipe(make_job: MakeJob) -> None:
     assert "backend" not in plain.content
 
 
+@pytest.mark.parametrize("kind", ["NF4", "Int8"])
+def test_fewer_bits_without_a_gpu_are_refused_before_anything_is_trained(make_job: MakeJob, kind: str) -> None:
+    job = make_job("a")
+    asking(job, quantization=kind)
+    assert job.run("prepare") == EXIT_USER_ERROR, job.log
+    assert job.report.reason == "InvalidSpec"
+    assert f"spec.quantization is {kind}, which backend Unsloth can do on a GPU only" in job.report.message
+    job.values["onAccelerator"] = True
+    assert read_recipe(job.config).content["quantization"] == kind
+
+
 def test_image_without_unsloth_ends_the_job_with_the_fix(make_job: MakeJob) -> None:
     job = make_job("a")
     asking(job)

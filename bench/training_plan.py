@@ -36,6 +36,8 @@ SHAPES = (
     {"rows": 1, "tokens": 8192, "rank": 64, "steps": 20, "theirs": 1},
     # Rows of unequal length: from an eighth of it to all of it.
     {"rows": 8, "tokens": 2048, "rank": 16, "steps": 24, "theirs": 4, "mixed": True},
+    # Model, rank and batch of PEFT's comparison of methods.
+    {"rows": 4, "tokens": 768, "rank": 32, "steps": 40, "theirs": 4},
 )
 WARM_UP = 6
 
@@ -153,7 +155,11 @@ def bare(shape: dict[str, Any], folder: Path, rows: Any) -> dict[str, Any]:
         train_dataset=rows,
         processing_class=_tokenizer(),
         peft_config=LoraConfig(
-            task_type="CAUSAL_LM", r=shape["rank"], lora_alpha=32, lora_dropout=0.0, target_modules="all-linear"
+            task_type="CAUSAL_LM",
+            r=shape["rank"],
+            lora_alpha=32,
+            lora_dropout=0.0,
+            target_modules="all-linear",
         ),
         callbacks=[clock.callback()],
     )
@@ -172,7 +178,9 @@ def ours(shape: dict[str, Any], folder: Path, rows: Any, plan: dict[str, Any]) -
     from whetstone_trainer import train as phase
     from whetstone_trainer.arguments import common_arguments
     from whetstone_trainer.base_model import load_model, lora_config
+    from whetstone_trainer.compile_trial import CompileTrial
     from whetstone_trainer.device import compile_layers, find_device
+    from whetstone_trainer.distributed import Place, Ranks
     from whetstone_trainer.plan import make_plan
     from whetstone_trainer.recipe import effective_settings
 
@@ -199,6 +207,8 @@ def ours(shape: dict[str, Any], folder: Path, rows: Any, plan: dict[str, Any]) -
     dataset = DatasetReport(rows=len(rows), tokens=_tokens(rows), loss_tokens=len(rows), longest=shape["tokens"])
     started, clock = time.monotonic(), Clock()
     chosen = make_plan(config, settings, dataset, find_device())
+    work.mkdir(parents=True, exist_ok=True)
+    trial = CompileTrial(chosen, work, recipe_digest=json.dumps(shape), ranks=Ranks(Place()))
     phase.set_seed(settings.seed)
     model = load_model(config, chosen)
     trainer = phase.trainer_of(config)(
@@ -207,7 +217,7 @@ def ours(shape: dict[str, Any], folder: Path, rows: Any, plan: dict[str, Any]) -
         train_dataset=rows,
         processing_class=_tokenizer(),
         peft_config=lora_config(config, settings, model),
-        callbacks=[clock.callback()],
+        callbacks=[clock.callback(), trial],
     )
     if chosen.compiled:
         compile_layers(trainer.model, work)
@@ -217,7 +227,7 @@ def ours(shape: dict[str, Any], folder: Path, rows: Any, plan: dict[str, Any]) -
     return {
         **found,
         "estimatedGiB": round(memory.total / GIB, 2) if memory else None,
-        "plan": chosen.chosen().to_wire(),
+        "plan": trial.plan.chosen().to_wire(),
     }
 
 

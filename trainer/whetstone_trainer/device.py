@@ -69,6 +69,12 @@ def compile_layers(model: Any, workspace: Path) -> None:
     log.info("%d layers are compiled", len(layers))
 
 
+def uncompile_layers(model: Any) -> None:
+    """Let the layers of a model run as they are again."""
+    for layer in layers_of(model):
+        layer._compiled_call_impl = None  # noqa: SLF001 - what `Module.compile` sets, and there is no way back
+
+
 def layers_of(model: Any) -> list[Any]:
     """Return the layers of a decoder: the longest list of modules in it."""
     lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]

@@ -58,7 +58,7 @@ def train_fitting(
             words = str(error).partition(". ")[0]
             plan = _smaller(plan, words)
         except TorchDynamoException as error:
-            if not plan.compiled:
+            if not (plan.compiled or plan.tries_compiling):
                 raise
             words = str(error).strip().partition("\n")[0][:WORDS]
             log.warning("the layers cannot be compiled here (%s); going on without", words)

@@ -39,11 +39,6 @@ log = logging.getLogger(__name__)
 FALLBACK_FILE = "plan.json"
 LARGE_MODEL = 1_000_000_000
 """Parameters from which activations are computed again where no estimate says whether they fit."""
-COMPILE_PAYS = 1.5e17
-"""Floating-point operations of a training from which compiling its layers pays: seven minutes on one H100, of which it
-took up to one and a half and saved two fifths (docs/training-memory.md)."""
-FLOPS_PER_NUMBER = 6
-"""Operations of forward and backward pass for each number of the model and each token."""
 KERNELS = {
     Attention.SDPA: "sdpa",
     Attention.FLASH_ATTENTION_2: "flash_attention_2",
@@ -78,6 +73,7 @@ class Plan:
         padding_free: Whether rows follow each other without padding.
         attention: Attention kernel as transformers names it.
         compiled: Whether the layers are compiled.
+        tries_compiling: Whether the first steps are to show whether compiling pays.
         reason: Why it is so.
     """
 
@@ -87,6 +83,7 @@ class Plan:
     attention: str
     compiled: bool
     reason: str
+    tries_compiling: bool = False
 
     @property
     def micro_batch_size(self) -> int:
@@ -116,7 +113,8 @@ class Plan:
         Args:
             words: How it failed.
         """
-        return replace(self, compiled=False, reason=f"compiling failed ({words}); before that: {self.reason}")
+        reason = f"compiling failed ({words}); before that: {self.reason}"
+        return replace(self, compiled=False, tries_compiling=False, reason=reason)
 
     def chosen(self, attention: str | None = None) -> ChosenPlan:
         """Return the plan for status and lineage.
@@ -161,13 +159,14 @@ def make_plan(config: TrainingConfig, settings: Settings, dataset: DatasetReport
     padding_free, packing_reason = _packing(config, attention)
     freedom = _freedom(config, settings, dataset)
     choice, memory_reason = _choose(config, dataset, facts, freedom, device)
-    compiled, compile_reason = _compiled(config, device, facts, dataset.tokens * _passes(settings, dataset))
+    compiled, compile_reason = _compiled(config, device)
     return Plan(
         choice=choice,
         freedom=freedom,
         padding_free=padding_free,
         attention=attention,
-        compiled=compiled,
+        compiled=bool(compiled),
+        tries_compiling=compiled is None,
         reason="; ".join((memory_reason, packing_reason, compile_reason, *_shared(config))),
     )
 
@@ -240,7 +239,7 @@ def remembered(plan: Plan, workspace: Path, *, recipe_digest: str) -> Plan:
     if found.recipe_digest != recipe_digest or plan.freedom.batch_size % found.micro_batch_size:
         return plan
     choice = Choice(micro_batch=found.micro_batch_size, checkpointing=found.checkpointing, memory=None)
-    return replace(plan, choice=choice, compiled=found.compiled, reason=found.reason)
+    return replace(plan, choice=choice, compiled=found.compiled, tries_compiling=False, reason=found.reason)
 
 
 def remember(plan: Plan, workspace: Path, *, recipe_digest: str) -> None:
@@ -345,7 +344,8 @@ def _packing(config: TrainingConfig, attention: str) -> tuple[bool, str]:
     return False, f"rows are padded, since {attention} would compute the attention of all rows with each other"
 
 
-def _compiled(config: TrainingConfig, device: Device, facts: ModelFacts | None, tokens: int) -> tuple[bool, str]:
+def _compiled(config: TrainingConfig, device: Device) -> tuple[bool | None, str]:
+    """Return whether the layers are compiled, None where the first steps are to show it, and why."""
     if config.backend is Backend.UNSLOTH:
         return False, "Unsloth compiles by itself"
     asked = config.plan.compile
@@ -363,10 +363,7 @@ def _compiled(config: TrainingConfig, device: Device, facts: ModelFacts | None, 
         return False, "nothing is compiled on a quantized base"
     if not device.compiler:
         return False, "nothing is compiled, since the image has no C compiler"
-    work = FLOPS_PER_NUMBER * tokens * (facts.parameters if facts else 0)
-    if work < COMPILE_PAYS:
-        return False, "nothing is compiled, since the training is too short to pay for it"
-    return True, "the layers are compiled, since the training is long"
+    return None, "the first steps show whether compiling pays"
 
 
 def _shared(config: TrainingConfig) -> list[str]:
@@ -375,13 +372,6 @@ def _shared(config: TrainingConfig) -> list[str]:
         return []
     held = "a share of the base model" if config.world.strategy is Strategy.FSDP else "the whole base model"
     return [f"each of {ranks} processes holds {held} ({config.world.strategy})"]
-
-
-def _passes(settings: Settings, dataset: DatasetReport) -> int:
-    """Return how often the data is seen, at least once."""
-    if settings.max_steps:
-        return max(1, settings.max_steps * settings.batch_size // dataset.rows)
-    return settings.epochs or 1
 
 
 def _size(choice: Choice) -> str:

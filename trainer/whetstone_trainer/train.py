@@ -20,6 +20,7 @@ from whetstone_trainer.arguments import common_arguments
 from whetstone_trainer.base_model import load_model, lora_config
 from whetstone_trainer.callbacks import ProgressCallback, StopCallback
 from whetstone_trainer.checkpoint import CheckpointCallback, Checkpoints, seconds_of, step_of
+from whetstone_trainer.compile_trial import CompileTrial
 from whetstone_trainer.cpus import available_cpus
 from whetstone_trainer.device import compile_layers, kernel_of
 from whetstone_trainer.distributed import Ranks
@@ -98,10 +99,11 @@ def train_adapter(
     rows = Dataset.from_file(str(workspace / PREPARED_FOLDER / ROWS_FILE))
     set_seed(settings.seed)
     model, below = _base(config, settings, plan)
-    chosen = plan.chosen(kernel_of(model))
+    kernel = kernel_of(model)
     model, shape = _with_adapter(config, settings, ranks, model)
     tokens_per_step = prepared.dataset.tokens / prepared.dataset.rows * settings.batch_size
     on_save = CheckpointCallback(checkpoints, seconds_before=seconds_of(resume) if resume else 0.0)
+    trial = CompileTrial(plan, workspace, recipe_digest=recipe.digest, ranks=ranks)
     on_progress = ProgressCallback(progress, tokens_per_step=tokens_per_step)
     trainer = _trainer(
         config,
@@ -110,7 +112,7 @@ def train_adapter(
         arguments=common_arguments(config, settings, plan, output=checkpoints.incoming),
         train_dataset=rows,
         peft_config=shape,
-        callbacks=[on_progress, *evaluation_callbacks(config), on_save, StopCallback(stop, ranks)],
+        callbacks=[on_progress, trial, *evaluation_callbacks(config), on_save, StopCallback(stop, ranks)],
     )
     total = settings.max_steps or math.ceil(len(rows) / settings.batch_size) * (settings.epochs or 1)
     if resume is not None and (step_of(resume) >= total or is_exhausted(history_of(resume), stopping)):
@@ -134,7 +136,7 @@ def train_adapter(
         model=trainer.model,
         rows=rows,
         metrics=metrics,
-        plan=chosen,
+        plan=trial.plan.chosen(kernel),
         step=best,
         history=list(history),
         below=below,

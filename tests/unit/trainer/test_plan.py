@@ -94,15 +94,16 @@ def test_a_kernel_that_keeps_rows_apart_needs_no_padding(job: Job) -> None:
 
 
 @pytest.mark.usefixtures("large")
-def test_only_a_long_training_is_compiled_and_only_with_a_compiler(job: Job) -> None:
-    long = data(2048, rows=100_000)
-    assert planned(job, H100, long).compiled
-    assert not planned(job, H100, long, compile="Disabled").compiled
-    assert not planned(job, H100, data(2048, rows=1000)).compiled
-    assert planned(job, H100, data(2048, rows=2000)).compiled
-    without = planned(job, Device(is_gpu=True, free=78 * GIB), long)
-    assert not without.compiled
+def test_first_steps_show_whether_compiling_pays_where_there_is_a_compiler(job: Job) -> None:
+    chosen = planned(job, H100, data(2048))
+    assert (chosen.compiled, chosen.tries_compiling) == (False, True)
+    for compile_, compiled in (("Enabled", True), ("Disabled", False)):
+        chosen = planned(job, H100, data(2048), compile=compile_)
+        assert (chosen.compiled, chosen.tries_compiling) == (compiled, False)
+    without = planned(job, Device(is_gpu=True, free=78 * GIB), data(2048))
+    assert (without.compiled, without.tries_compiling) == (False, False)
     assert "no C compiler" in without.reason
+    assert not planned(job, CPU, data(2048)).tries_compiling
 
 
 @pytest.mark.parametrize(
@@ -292,14 +293,17 @@ def test_out_of_memory_with_all_fixed_ends_for_good(job: Job, monkeypatch: pytes
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("asked", ["Enabled", "Auto"])
 def test_where_compiling_fails_the_training_goes_on_without(
-    job: Job, plain: list[float], monkeypatch: pytest.MonkeyPatch
+    job: Job, plain: list[float], monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
-    """The image has no compiler for CPUs, so that compiling fails for real."""
-    from whetstone_trainer import fitting
+    """The image has no compiler for CPUs, so that compiling fails for real; with `Auto` after the first steps."""
+    from whetstone_trainer import compile_trial, fitting
 
     monkeypatch.setattr(fitting, "find_device", lambda: Device(is_gpu=True, free=GIB, compiler=True))
-    result, losses = trained(job, compile="Enabled", microBatchSize=4, gradientCheckpointing="Disabled")
+    for name, value in (("WARM_UP", 1), ("TIMED", 1), ("COMPILE_SECONDS", 0.0)):
+        monkeypatch.setattr(compile_trial, name, value)
+    result, losses = trained(job, compile=asked, microBatchSize=4, gradientCheckpointing="Disabled")
     assert not result.plan.compiled
     assert result.plan.reason.startswith("compiling failed (")
     assert losses == pytest.approx(plain, abs=2e-4)

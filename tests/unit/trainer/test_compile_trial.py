@@ -1,0 +1,95 @@
+"""Whether compiling pays is seen from the steps themselves, and decided once for all attempts and processes."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from whetstone_artifacts.training_choice import Choice, Freedom
+from whetstone_trainer.distributed import Place, Ranks
+from whetstone_trainer.plan import Plan, remembered
+
+pytestmark = pytest.mark.torch
+PLAN = Plan(
+    choice=Choice(micro_batch=4, checkpointing=False, memory=None),
+    freedom=Freedom(batch_size=8),
+    padding_free=False,
+    attention="sdpa",
+    compiled=False,
+    tries_compiling=True,
+    reason="as tried",
+)
+
+
+class Run:
+    """Steps of a training whose seconds a test sets, and a model whose layers say whether they are compiled."""
+
+    def __init__(self, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from whetstone_trainer import compile_trial
+
+        self.workspace, self.now, self.step, self.compiled = workspace, 0.0, 0, False
+        monkeypatch.setattr(compile_trial, "compile_layers", lambda *_: setattr(self, "compiled", True))
+        monkeypatch.setattr(compile_trial, "uncompile_layers", lambda *_: setattr(self, "compiled", False))
+        ranks = Ranks(Place())
+        self.trial = compile_trial.CompileTrial(PLAN, workspace, recipe_digest="r", ranks=ranks, clock=lambda: self.now)
+
+    def go(self, *, max_steps: int, plain: float, compiled: float) -> Any:
+        """Make all steps and return the plan that comes out."""
+        while self.step < max_steps:
+            self.trial.on_step_begin()
+            self.now += compiled if self.compiled else plain
+            self.step += 1
+            state = SimpleNamespace(global_step=self.step, max_steps=max_steps)
+            self.trial.on_step_end(None, state, None, model=None)
+        return self.trial.plan
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(tmp_path, monkeypatch)
+
+
+def test_layers_stay_compiled_where_that_is_faster(run: Run) -> None:
+    plan = run.go(max_steps=1000, plain=1.0, compiled=0.6)
+    assert (plan.compiled, plan.tries_compiling, run.compiled) == (True, False, True)
+    assert plan.reason == "the layers are compiled, since a step took 1.00 s without and 0.60 s with it; as tried"
+
+
+def test_layers_run_as_they_were_where_compiling_is_no_faster(run: Run) -> None:
+    plan = run.go(max_steps=1000, plain=1.0, compiled=1.1)
+    assert (plan.compiled, plan.tries_compiling, run.compiled) == (False, False, False)
+    assert plan.reason.startswith("nothing is compiled, since a step took 1.00 s without and 1.10 s with it")
+
+
+def test_short_training_does_not_pay_for_compiling(run: Run) -> None:
+    plan = run.go(max_steps=100, plain=1.0, compiled=0.1)
+    assert (plan.compiled, plan.tries_compiling, run.compiled) == (False, False, False)
+    assert plan.reason.startswith("nothing is compiled, since 89 steps of 1.00 s cannot pay for it")
+
+
+@pytest.mark.parametrize("compiled", [0.5, 2.0])
+def test_later_attempts_do_as_was_decided(run: Run, compiled: float) -> None:
+    decided = run.go(max_steps=1000, plain=1.0, compiled=compiled)
+    again = remembered(PLAN, run.workspace, recipe_digest="r")
+    assert (again.compiled, again.tries_compiling) == (compiled < 1, False)
+    assert again.reason == decided.reason
+    assert remembered(PLAN, run.workspace, recipe_digest="other").tries_compiling
+
+
+def test_attempt_that_ends_within_the_trial_decides_nothing(run: Run) -> None:
+    assert run.go(max_steps=5, plain=1.0, compiled=0.5).tries_compiling
+    assert not (run.workspace / "plan.json").exists()
+
+
+def test_compiled_layers_can_run_as_they_were() -> None:
+    import torch
+    from whetstone_trainer.device import layers_of, uncompile_layers
+
+    model = torch.nn.Sequential(torch.nn.ModuleList([torch.nn.Linear(2, 2) for _ in range(3)]))
+    layers = layers_of(model)
+    for layer in layers:
+        layer.compile(backend="eager")
+    uncompile_layers(model)
+    assert len(layers) == 3
+    assert all(layer._compiled_call_impl is None for layer in layers)
+    assert layers[0](torch.ones(1, 2)).shape == (1, 2)

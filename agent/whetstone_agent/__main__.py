@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
-from whetstone_api.jobs import EXIT_USER_ERROR, BenchmarkConfig
+from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR, BenchmarkConfig
 from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.vocabulary import CONFIG_PATH, TERMINATION_PATH, Reason
 from whetstone_artifacts.errors import ArtifactError, OutputLockedError
 from whetstone_artifacts.reporting import Reporter, write_termination
 
+from whetstone_agent.disk import is_disk_full
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.run import run_until_stopped
 
@@ -24,7 +25,7 @@ EXIT_RETRY = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a benchmark and return the exit code: 0, `EXIT_USER_ERROR`, or `EXIT_RETRY`."""
+    """Run a benchmark and return the exit code: 0, `EXIT_USER_ERROR`, `EXIT_STOPPED`, or `EXIT_RETRY`."""
     parser = argparse.ArgumentParser(prog="whetstone_agent", description="Run a benchmark as its config says.")
     parser.add_argument("--config", type=Path, default=Path(CONFIG_PATH), help=f"default: {CONFIG_PATH}")
     parser.add_argument(
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log.info("%s %s: %s", report.outcome, report.reason, report.message)
     if report.outcome is Outcome.SUCCEEDED:
         return 0
+    if report.reason == Reason.RUNNING:
+        return EXIT_STOPPED
     return EXIT_USER_ERROR if report.outcome is Outcome.FAILED else EXIT_RETRY
 
 
@@ -56,6 +59,12 @@ def _run(path: Path) -> TerminationReport:
         return TerminationReport(outcome=outcome, reason=error.reason, message=error.message)
     except Exception as error:
         log.exception("the run failed")
+        if is_disk_full(error):
+            message = (
+                f"the volume of spec.output ({config.output_uri}) is full; finished trials are kept: make room there,"
+                " and the next try goes on"
+            )
+            return TerminationReport(outcome=Outcome.RETRY, reason=Reason.DISK_FULL, message=message)
         message = f"{type(error).__name__}: {error}"
         return TerminationReport(outcome=Outcome.RETRY, reason=Reason.INTERNAL_ERROR, message=message)
     finally:

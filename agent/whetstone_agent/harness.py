@@ -1,19 +1,18 @@
 """Harbor in this process: its configuration as a pure function, its run with progress, its resumption."""
 
 import os
-import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import BenchmarkConfig
-from whetstone_api.run_artifact import HARBOR_FOLDER
 
 from whetstone_agent.agents.catalog import agent_entries, needs_tmux
 from whetstone_agent.environment.errors import NOT_TRIED_AGAIN, TRIED_AGAIN
+from whetstone_agent.kept_trials import keep_trials
 from whetstone_agent.scoring import read_trial, read_trials
+from whetstone_agent.tally import Counter
 from whetstone_agent.tasks import AdmittedTask, pulled_images
 
 ENVIRONMENT: Final = "whetstone_agent.environment.pod:PodEnvironment"
@@ -37,8 +36,8 @@ _OWN_ENDS: Final = ("BudgetExceededError", "AgentFailedError")
 _SETUP_SECONDS: Final = 360.0 + 300.0
 """Harbor's agent set-up timeout, and room for copying."""
 
-Progress = Callable[[int, int], None]
-"""Called with trials done and trials in all."""
+Progress = Callable[[Counter], None]
+"""Called with the count whenever a trial starts or ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,23 +92,29 @@ def job_settings(
     }
 
 
-def job_folder(output: Path, recipe: str, settings: dict[str, Any]) -> Path:
-    """Return the folder of Harbor's job: the same for the same recipe and settings, so that a restart resumes it.
+async def prepare_job(folder: Path, settings: dict[str, Any], prefix: str) -> None:
+    """Bring the finished trials of a recipe into a job's folder.
 
-    Harbor refuses to resume under other settings (concurrency too), so they are part of the name.
+    Args:
+        folder: The job's folder.
+        settings: From `job_settings`.
+        prefix: What the names of all job folders of the recipe begin with.
     """
-    text = canonical_digest({key: str(value) for key, value in settings.items()})
-    name = f"{recipe.removeprefix('sha256:')[:8]}-{text.removeprefix('sha256:')[:8]}"
-    return output / HARBOR_FOLDER / name
+    from harbor.models.job.config import JobConfig
+
+    await keep_trials(folder, JobConfig.model_validate(_placed(folder, settings)), prefix)
 
 
-async def run_job(folder: Path, settings: dict[str, Any], progress: Progress) -> None:
+async def run_job(folder: Path, settings: dict[str, Any], progress: Progress) -> Counter:
     """Run all trials that have no result yet.
 
     Args:
-        folder: The job's folder; finished trials in it are kept.
+        folder: The job's folder, as `prepare_job` left it; the trials in it are kept.
         settings: From `job_settings`.
-        progress: Called at the start and after every trial.
+        progress: Called at the start, and when a trial starts or ends.
+
+    Returns:
+        The count of the trials.
 
     Raises:
         AbortedError: A trial showed that the run is worthless; the others were cancelled.
@@ -117,44 +122,42 @@ async def run_job(folder: Path, settings: dict[str, Any], progress: Progress) ->
     from harbor.job import Job
     from harbor.models.job.config import JobConfig
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    drop_void_trials(folder)
-    job = await Job.create(JobConfig.model_validate({**settings, "jobs_dir": folder.parent, "job_name": folder.name}))
-    total = len(job)
-    done = {trial.name for trial in read_trials(folder)}
-    progress(len(done), total)
-    job.on_trial_ended(_on_ended(done, total, progress))
+    job = await Job.create(JobConfig.model_validate(_placed(folder, settings)))
+    counter = Counter(folder, len(job))
+    for trial in read_trials(folder):
+        counter.found(trial.name, trial.reward)
+    progress(counter)
+    _count_trials(job, folder, counter, progress)
     try:
         await job.run()
     except* AbortedError as group:
         raise _first(group) from None
+    return counter
 
 
-def drop_void_trials(folder: Path) -> int:
-    """Remove the void trials of an earlier, interrupted try, so that they run again; return their number.
-
-    Harbor keeps every trial with a result, those that it cancelled when it was stopped too.
-    """
-    if not folder.is_dir():
-        return 0
-    dropped = 0
-    for path in [path for path in folder.iterdir() if path.is_dir()]:
-        trial = read_trial(path)
-        if trial is None or trial.reward is None:
-            shutil.rmtree(path)
-            dropped += 1
-    return dropped
+def _placed(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    return {**settings, "jobs_dir": folder.parent, "job_name": folder.name}
 
 
-def _on_ended(done: set[str], total: int, progress: Progress) -> Callable[[Any], Awaitable[None]]:
+def _count_trials(job: Any, folder: Path, counter: Counter, progress: Progress) -> None:
+    async def started(event: Any) -> None:
+        counter.started(event.trial_name)
+        progress(counter)
+
+    async def stopped(event: Any) -> None:
+        counter.stopped(event.trial_name)
+
     async def ended(event: Any) -> None:
-        done.add(event.trial_name)
-        progress(min(len(done), total), total)
+        trial = read_trial(folder / event.trial_name)
+        counter.ended(event.trial_name, trial.reward if trial is not None else None)
+        progress(counter)
         exception = event.result.exception_info
         if exception is not None and exception.exception_type in _ABORTING:
             raise AbortedError(exception.exception_type, exception.exception_message)
 
-    return ended
+    job.on_trial_started(started)
+    job.on_trial_cancelled(stopped)
+    job.on_trial_ended(ended)
 
 
 def _first(group: BaseExceptionGroup[AbortedError]) -> AbortedError:

@@ -5,8 +5,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +13,6 @@ from typing import Any, Final
 from pydantic import ValidationError
 from whetstone_api.adapter_artifact import LINEAGE_FILE, Lineage
 from whetstone_api.benchmark_result import RunComparison
-from whetstone_api.benchmark_suite import RefusedTask
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.reports import Outcome, ProgressReport, TerminationReport
@@ -22,7 +20,7 @@ from whetstone_api.run_artifact import RESULTS_FILE, RunArtifact
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.adoption import find_run
 from whetstone_artifacts.errors import ArtifactError
-from whetstone_artifacts.lock import output_lock
+from whetstone_artifacts.lock import output_lock, shared_lock
 from whetstone_artifacts.report import write_report
 from whetstone_artifacts.reporting import Reporter
 
@@ -35,49 +33,45 @@ from whetstone_agent.harness import (
     ENVIRONMENT,
     AbortedError,
     EnvironmentChoice,
-    job_folder,
     job_settings,
+    prepare_job,
     prepare_process,
     run_job,
 )
 from whetstone_agent.preflight import check_target
 from whetstone_agent.recipe import comparability, recipe_digest
+from whetstone_agent.request import Request
 from whetstone_agent.scoring import read_trials, run_results, score_tasks
-from whetstone_agent.tasks import AdmittedTask, contaminated_tasks
+from whetstone_agent.shards import Shard, folder_prefix
+from whetstone_agent.tally import Counter, forget_tally, progress_of, read_tally
+from whetstone_agent.tasks import contaminated_tasks
 
 log = logging.getLogger(__name__)
 
 _SHOWN_CONTAMINATED: Final = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """A run that can start: its tasks are admitted."""
-
-    config: BenchmarkConfig
-    tasks: list[AdmittedTask]
-    refused: list[RefusedTask]
-    recipe: str
-    baseline: RunArtifact | None
-
-    @property
-    def output(self) -> Path:
-        """Folder of the result."""
-        return Path(self.config.output_path)
+_SCORE_SECONDS: Final = 600.0
+"""How long a shard waits for another one that looks for results, or scores."""
 
 
 async def run_benchmark(
-    config: BenchmarkConfig, reporter: Reporter, environment: EnvironmentChoice | None = None
+    config: BenchmarkConfig,
+    reporter: Reporter,
+    environment: EnvironmentChoice | None = None,
+    shard: Shard | None = None,
 ) -> TerminationReport:
-    """Run a benchmark, or adopt the result that is already there.
+    """Run a benchmark, or this shard of it, or adopt the result that is already there.
+
+    The shard that finds the trials of all shards done scores the run; whichever dies meanwhile is started anew and
+    looks again.
 
     Args:
         config: What to do.
         reporter: Gets the progress.
         environment: The sandbox of the trials; pods when absent.
+        shard: Which part of the run; what the Job says when absent.
 
     Returns:
-        The report of success.
+        The report of success; of a shard that did not score the run, without a result.
 
     Raises:
         RunFailure: There is no result, for a reason that the report will name.
@@ -85,53 +79,108 @@ async def run_benchmark(
     """
     prepare_process()
     reporter.send(ProgressReport(phase="Preflight"))
-    request = _admit(config)
-    with output_lock(request.output):
-        artifact = find_run(request.output, request.recipe)
+    request = _admit(config, shard or Shard.of(config))
+    holder = f"{config.object.uid} {config.shards}"
+    with shared_lock(request.output, holder=holder), output_lock(request.folder):
+        settings = _settings(request, environment or EnvironmentChoice())
+        artifact = await _adopt_or_prepare(request, settings)
         adopted = artifact is not None
         if artifact is None:
-            artifact = await _measure(request, reporter, environment or EnvironmentChoice())
-        _write_page(request, artifact)
-    return _report(request, artifact, adopted=adopted)
+            await _measure(request, settings, reporter)
+            artifact = _score(request, reporter)
+        if artifact is not None:
+            with _results_lock(request):
+                _write_page(request, artifact)
+    return _shard_report(request) if artifact is None else _report(request, artifact, adopted=adopted)
 
 
-def _admit(config: BenchmarkConfig) -> Request:
+def _admit(config: BenchmarkConfig, shard: Shard) -> Request:
     validate_agent(config.agent)
+    if config.shards > 1 and config.agent.budget is not None and config.agent.budget.run_tokens is not None:
+        raise RunFailure(
+            Reason.INVALID_SPEC,
+            "spec.agent.budget.runTokens is counted in one pod; leave it out, or set spec.shards to 1",
+        )
     admission = admit_tasks(Path(config.dataset_path), config.suite)
     baseline = None
     if config.baseline_path is not None:
         baseline = read_baseline(Path(config.baseline_path), config.baseline_name or config.baseline_path)
-    recipe = recipe_digest(config, admission.tasks)
-    return Request(config=config, tasks=admission.tasks, refused=admission.refused, recipe=recipe, baseline=baseline)
+    return Request(
+        config=config,
+        tasks=admission.tasks,
+        refused=admission.refused,
+        recipe=recipe_digest(config, admission.tasks),
+        baseline=baseline,
+        shard=shard,
+    )
 
 
-async def _measure(request: Request, reporter: Reporter, environment: EnvironmentChoice) -> RunArtifact:
+def _settings(request: Request, environment: EnvironmentChoice) -> dict[str, Any]:
+    """Return Harbor's settings for this shard; what they say of trials is the same in every shard."""
+    whole = job_settings(request.config, request.tasks, environment)
+    return {
+        **whole,
+        "n_concurrent_trials": request.shard.concurrency(request.config.concurrency),
+        "tasks": [{"path": str(task.path)} for task in request.own_tasks],
+    }
+
+
+async def _adopt_or_prepare(request: Request, settings: dict[str, Any]) -> RunArtifact | None:
+    """Return the result that is there, or else bring together the trials that this shard need not run again."""
+    with _results_lock(request):
+        artifact = find_run(request.output, request.recipe)
+        if artifact is None:
+            forget_tally(request.folder)
+            if request.own_tasks:
+                await prepare_job(request.folder, settings, folder_prefix(request.recipe))
+        return artifact
+
+
+def _results_lock(request: Request) -> AbstractContextManager[Path]:
+    """Keep shards from scoring while another one takes void trials back, and from scoring twice."""
+    return output_lock(request.output / RESULTS_FILE, wait_seconds=_SCORE_SECONDS)
+
+
+async def _measure(request: Request, settings: dict[str, Any], reporter: Reporter) -> None:
+    """Run the trials of this shard."""
     config = request.config
+    if not request.own_tasks:
+        Counter(request.folder, 0).write(complete=True)
+        return
     asking = asks_model(config.agent)
-    if environment.import_path == ENVIRONMENT:
-        await _prepare_cluster(request, environment)
+    if settings["environment"]["import_path"] == ENVIRONMENT:
+        await _prepare_cluster(request, settings)
     if asking:
         await check_target(server_url=config.server_url, served_name=config.served_name)
-    settings = job_settings(config, request.tasks, environment)
-    folder = job_folder(request.output, request.recipe, settings)
 
-    def progress(done: int, total: int) -> None:
-        reporter.send(ProgressReport(phase="Trials", step=done, max_steps=total))
+    def progress(counter: Counter) -> None:
+        counter.write()
+        tallies = [read_tally(folder) for folder in request.folders]
+        reporter.send(progress_of(tallies, total=len(request.tasks) * config.attempts))
 
     try:
-        async with model_door(config, folder):
-            await run_job(folder, settings, progress)
+        async with model_door(config, request.folder):
+            counter = await run_job(request.folder, settings, progress)
     except AbortedError as error:
         raise _aborted(error, config) from error
-    reporter.send(ProgressReport(phase="Score"))
     if asking:
         await check_target(server_url=config.server_url, served_name=config.served_name, during=True)
-    artifact = _artifact(request, folder)
-    publish_results(request.output, artifact)
-    return artifact
+    counter.write(complete=True)
 
 
-async def _prepare_cluster(request: Request, environment: EnvironmentChoice) -> None:
+def _score(request: Request, reporter: Reporter) -> RunArtifact | None:
+    """Return the run's result: scored here where all shards are done; None while others are at work."""
+    with _results_lock(request):
+        artifact = find_run(request.output, request.recipe)
+        tallies = [read_tally(folder) for folder in request.folders]
+        if artifact is None and all(tally is not None and tally.complete for tally in tallies):
+            reporter.send(ProgressReport(phase="Score"))
+            artifact = _artifact(request)
+            publish_results(request.output, artifact)
+        return artifact
+
+
+async def _prepare_cluster(request: Request, settings: dict[str, Any]) -> None:
     """Sweep what a killed runner left, and ask for a trial pod in a dry run: a refusal then names itself at once."""
     from whetstone_agent.environment.cluster import Cluster, Runner
     from whetstone_agent.environment.creation import create_pod, sweep
@@ -143,7 +192,7 @@ async def _prepare_cluster(request: Request, environment: EnvironmentChoice) -> 
     swept = await sweep(run)
     if swept:
         log.info("deleted %d trial pods of an earlier runner", swept)
-    options = job_settings(request.config, request.tasks, environment)["environment"]["kwargs"]
+    options = settings["environment"]["kwargs"]
     probe = TrialPod(
         runner=Runner.from_environment(),
         benchmark_run=run,
@@ -182,14 +231,19 @@ def _forbidden(answer: str, config: BenchmarkConfig) -> RunFailure:
     )
 
 
-def _artifact(request: Request, folder: Path) -> RunArtifact:
+def _artifact(request: Request) -> RunArtifact:
     config = request.config
-    trials = read_trials(folder)
+    trials = [trial for folder in request.folders for trial in read_trials(folder)]
     scores = score_tasks(trials, tasks=request.tasks, attempts=config.attempts)
     measured = comparability(config, request.tasks)
     artifact = RunArtifact(
         recipe_digest=request.recipe,
-        target=MeasuredTarget(served_name=config.served_name, adapter=config.adapter, digest=config.adapter_digest),
+        target=MeasuredTarget(
+            served_name=config.served_name,
+            adapter=config.adapter,
+            digest=config.adapter_digest,
+            engine=config.engine,
+        ),
         comparability=measured,
         results=run_results(scores, trials=trials, uri=config.output_uri).model_copy(
             update={"refused": count_refused(request.refused)}
@@ -274,6 +328,15 @@ def _report(request: Request, artifact: RunArtifact, *, adopted: bool) -> Termin
         reason=Reason.ADOPTED if adopted else Reason.SUCCEEDED,
         message=_sentence(artifact, contaminated, adopted=adopted),
         result=result,
+    )
+
+
+def _shard_report(request: Request) -> TerminationReport:
+    shard = request.shard
+    return TerminationReport(
+        outcome=Outcome.SUCCEEDED,
+        reason=Reason.SUCCEEDED,
+        message=f"shard {shard.index} of {shard.count} has its trials; the shard that ends last scores the run",
     )
 
 

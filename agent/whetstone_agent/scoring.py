@@ -19,6 +19,7 @@ from whetstone_api.run_artifact import TaskScore, TrialScore
 
 from whetstone_agent.statistics import CONFIDENCE, Range, mean_interval
 from whetstone_agent.tasks import AdmittedTask
+from whetstone_agent.verifier_setup import honest_result
 
 AGENT_ERRORS: Final = frozenset(
     {
@@ -67,7 +68,7 @@ def read_trial(folder: Path) -> Trial | None:
     """Read one trial's folder; None when it holds no readable result."""
     try:
         data = json.loads((folder / "result.json").read_text())
-        return _trial(data)
+        return _trial(honest_result(data, folder))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

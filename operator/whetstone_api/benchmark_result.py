@@ -18,6 +18,16 @@ class RunProgress(ApiModel):
     """Trials that ended."""
     total: int | None = None
     """Trials in all."""
+    passed: int | None = None
+    """Trials with a full reward."""
+    failed: int | None = None
+    """Trials that were scored with less."""
+    void: int | None = None
+    """Trials that the infrastructure spoiled; they are run again up to a bound."""
+    running: int | None = None
+    """Trials at work."""
+    eta_seconds: int | None = None
+    """Seconds that are left, at the pace so far."""
     updated_at: Annotated[str, Field(max_length=64)] | None = None
     """When this was reported, RFC 3339."""
 

@@ -16,9 +16,22 @@ class TargetSpec(ApiModel):
     """An adapter of that server; its version at the start of the run is measured."""
     alias: ServedName | None = None
     """An alias of that server; what it serves at the start of the run is measured."""
+    shared: bool = False
+    """Whether other runs that say so too may measure the same server at the same time."""
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(rule="!(has(self.adapter) && has(self.alias))", message="give at most one of adapter and alias"),
     )
+
+
+class EngineIdentity(ApiModel):
+    """What makes the engines of a server what they are."""
+
+    image: Annotated[str, Field(max_length=512)]
+    """Image of the engine's container."""
+    settings: Annotated[str, Field(max_length=71)]
+    """Digest of its command, arguments and environment."""
+    chat_template: Annotated[str, Field(max_length=71)] | None = None
+    """Digest of the chat template that replaces the model's own."""
 
 
 class MeasuredTarget(ApiModel):
@@ -30,3 +43,5 @@ class MeasuredTarget(ApiModel):
     """Adapter's name; absent for the base."""
     digest: Annotated[str, Field(max_length=71)] | None = None
     """Content digest of the adapter; absent for the base."""
+    engine: EngineIdentity | None = None
+    """The engines at the start of the run."""

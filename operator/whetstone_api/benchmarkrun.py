@@ -13,6 +13,7 @@ from whetstone_api.schema import (
     DecimalString,
     LocalRef,
     PrinterColumn,
+    QueueName,
     Resource,
     Resources,
     Rule,
@@ -27,6 +28,7 @@ class BenchmarkRunSpec(RunToEndSpec):
     """What to measure."""
 
     mutable = frozenset({"suspend", "ttlSecondsAfterFinished"})
+    until_success = frozenset({"activeDeadlineSeconds", "queueName", "resources"})
 
     target: TargetSpec
     """What to measure."""
@@ -39,7 +41,9 @@ class BenchmarkRunSpec(RunToEndSpec):
     attempts: Annotated[int, Field(ge=1, le=100)] = 1
     """Trials of each task."""
     concurrency: Annotated[int, Field(ge=1, le=256)] = 4
-    """Trials at a time."""
+    """Trials at a time, over all shards."""
+    shards: Annotated[int, Field(ge=1, le=64)] = 1
+    """Pods that share the work: each runs its own tasks, with all their attempts."""
     baseline_ref: LocalRef | None = None
     """BenchmarkRun to compare with, paired by task."""
     gates: Annotated[list[GateSpec], Field(max_length=16)] | None = None
@@ -52,8 +56,10 @@ class BenchmarkRunSpec(RunToEndSpec):
     """Resources of the runner's container."""
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     """Runner image; the operator's default when absent."""
+    queue_name: QueueName | None = None
+    """Kueue's LocalQueue in which the Job waits for quota; it starts at once when absent."""
     suspend: bool = False
-    """Holds the Job back."""
+    """Holds the Job back; a running one is stopped, and its finished trials are kept."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=31536000)] | None = None
     """Seconds that the Job may take, attempts included."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31536000)] | None = None
@@ -62,6 +68,10 @@ class BenchmarkRunSpec(RunToEndSpec):
         Rule(
             rule="!has(self.gates) || has(self.baselineRef) || self.gates.all(g, !has(g.minimumImprovement))",
             message="a gate with minimumImprovement needs baselineRef",
+        ),
+        Rule(
+            rule="self.shards <= self.concurrency",
+            message="shards must be at most concurrency: each runs one trial at a time at least",
         ),
         Rule(
             rule="self.output.uri.matches('^pvc://[^/]+/.+')",
@@ -102,6 +112,8 @@ class BenchmarkRun(Resource):
     columns = (
         condition_column(condition="Ready"),
         condition_column(condition="Ready", field="reason", name="Reason"),
+        PrinterColumn(name="Done", type="integer", json_path=".status.progress.finished"),
+        PrinterColumn(name="Trials", type="integer", json_path=".status.progress.total"),
         PrinterColumn(name="Mean", json_path=".status.results.mean"),
         PrinterColumn(name="Verdict", json_path=".status.comparison.verdict"),
         condition_column(condition="GatePassed", name="Gate"),

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from whetstone_api.benchmark_agent import AgentSpec, SamplingSpec
 from whetstone_api.benchmark_suite import HarborSuite
+from whetstone_api.benchmark_target import EngineIdentity
 from whetstone_api.training_backend import Backend
 from whetstone_api.training_data import LossSpec, PreparationSpec, RowFilter
 from whetstone_api.training_distributed import World
@@ -116,6 +117,8 @@ class BenchmarkConfig(WireModel):
     adapter: str | None = None
     """Adapter's name; absent for the base."""
     adapter_digest: str | None = None
+    engine: EngineIdentity | None = None
+    """The engines at the start of the run, for the record."""
     adapter_path: str | None = None
     """Folder of the adapter, read-only; its lineage lists the tasks in its training data. Absent for the base."""
     adapter_task_digests: list[str] = Field(default_factory=list)
@@ -130,6 +133,8 @@ class BenchmarkConfig(WireModel):
     sampling: SamplingSpec
     attempts: int
     concurrency: int
+    shards: int = 1
+    """Pods that share the work; each knows its index from the Job."""
     output_path: str
     output_uri: str
     baseline_name: str | None = None

@@ -26,6 +26,14 @@ class ProgressReport(WireModel):
     max_steps: int | None = None
     """Steps or trials in all."""
     loss: float | None = None
+    passed: int | None = None
+    """Trials with a full reward."""
+    failed: int | None = None
+    """Trials with less."""
+    void: int | None = None
+    """Trials that the infrastructure spoiled."""
+    running: int | None = None
+    """Trials at work."""
     eta_seconds: int | None = None
     percent: int | None = None
     """Of the training, where a program says no steps."""

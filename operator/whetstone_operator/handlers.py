@@ -96,6 +96,8 @@ def build_registry(mark: Mark, references: References) -> kopf.OperatorRegistry:
         owner = owner_of(body.metadata.labels, str(body.metadata.namespace))
         if owner is not None and news.is_news(resource.plural, event):
             mark(owner)
+            if held := body.metadata.labels.get(Label.HOLDS):
+                mark(Key(MODEL_SERVER.plural, owner.namespace, str(held)))
 
     kopf.on.login(registry=registry)(login)
     for kind in OUR_KINDS:

@@ -27,3 +27,13 @@ PUBLISH_TO_EFFECTIVE = Histogram(
     buckets=(0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800),
 )
 ALIAS_MOVES = Counter("whetstone_alias_moves", "Moves of aliases by cause.", ["cause"])
+RUN_TRIALS = Gauge(
+    "whetstone_benchmarkrun_trials",
+    "Trials of a BenchmarkRun at work by state: passed, failed, void, running, waiting.",
+    ["namespace", "name", "state"],
+)
+RUN_SECONDS_LEFT = Gauge(
+    "whetstone_benchmarkrun_eta_seconds",
+    "Seconds that a BenchmarkRun takes on, at its pace so far.",
+    ["namespace", "name"],
+)

@@ -121,6 +121,10 @@ def with_companions(obj: Object, path: str, value: Any) -> Object:
     if path == "spec.backend" and value == "Unsloth":
         for name in ("initAdapter", "distributed", "plan"):
             del obj["spec"][name]
+    if path == "spec.concurrency":
+        obj["spec"]["shards"] = 1
+    if path == "spec.shards":
+        obj["spec"]["concurrency"] = 256
     if path == "spec.adapters[].name" and value == "q":
         obj["spec"]["aliases"] = []
     return obj

@@ -87,7 +87,11 @@ def moved_status(name: str, *, before: AliasStatus | None, move: Move, now: date
 
 
 def wanted_adapters(
-    adapters: Sequence[ResolvedAdapter], *, held: Sequence[DesiredAdapter], routes: AliasRoutes
+    adapters: Sequence[ResolvedAdapter],
+    *,
+    held: Sequence[DesiredAdapter],
+    routes: AliasRoutes,
+    measured: Collection[str] = (),
 ) -> list[DesiredAdapter]:
     """Return the current versions, then older ones that an alias still serves or may return to.
 
@@ -95,6 +99,7 @@ def wanted_adapters(
         adapters: The server's adapters with their versions.
         held: Versions that pods were told to hold before.
         routes: How aliases resolve.
+        measured: Versions that benchmarks measure now; they stay, even where their adapter has left the spec.
     """
     served = routes.served
     current = [
@@ -106,6 +111,7 @@ def wanted_adapters(
     kept = [
         item.model_copy(update={"required": item.served_name in served})
         for item in held
-        if item.served_name in (served | routes.standby) - known and item.name in names
+        if (item.served_name in (served | routes.standby) - known and item.name in names)
+        or (item.served_name in measured and item.served_name not in known)
     ]
     return current + kept

@@ -1,22 +1,36 @@
 """Reconciles BenchmarkRuns: resolve the target and the baseline, run, take over the figures, judge."""
 
+import asyncio
 from typing import Any
 
 from pydantic import ValidationError
-from whetstone_api.benchmark_result import RunComparison, RunProgress, RunResults, Verdict
+from whetstone_api.benchmark_result import RunComparison, RunResults, Verdict
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.benchmarkrun import BenchmarkRun
+from whetstone_api.modelserver import ModelServer
 from whetstone_api.reports import TerminationReport
 from whetstone_api.source import Source
-from whetstone_api.vocabulary import Annotation, ConditionType, Reason
+from whetstone_api.vocabulary import Annotation, ConditionType, Label, Reason
 
+from whetstone_operator.controllers.engine_identity import engine_identity, identity_change
 from whetstone_operator.controllers.gates import Judgement, judge_gates, judge_validity
+from whetstone_operator.controllers.hold import at_work, require_free
+from whetstone_operator.controllers.job_changes import follow_changes
+from whetstone_operator.controllers.job_outcome import is_finished
+from whetstone_operator.controllers.queueing import queue_of
 from whetstone_operator.controllers.references import (
     require_account,
     require_baseline,
     require_claims,
     require_config_map,
     require_server,
+)
+from whetstone_operator.controllers.run_progress import (
+    ended_progress,
+    forget_trials,
+    progress_of,
+    report_trials,
+    told_waiting,
 )
 from whetstone_operator.controllers.run_to_end import (
     accept_retry,
@@ -31,29 +45,36 @@ from whetstone_operator.controllers.run_to_end import (
     rest,
 )
 from whetstone_operator.controllers.target import SERVER_FIELD, Resolved, resolve_target
-from whetstone_operator.kinds import CONFIG_MAP, Key
+from whetstone_operator.kinds import CONFIG_MAP, DEPLOYMENT, JOB, Key
 from whetstone_operator.resources.benchmark import (
+    RUN,
     RUNNER_ACCOUNT,
     BenchmarkPlan,
     benchmark_config_map,
     benchmark_job,
     config_name,
     run_job_name,
+    server_capacity,
 )
-from whetstone_operator.runtime.clock import to_rfc3339
+from whetstone_operator.resources.modelserver import engine_deployment_name
+from whetstone_operator.runtime.outcome import Interrupt, Waiting
 from whetstone_operator.runtime.queue import Result
 from whetstone_operator.runtime.reconcile import Context, Step, Work, load, run_steps
 
 Run = Work[BenchmarkRun]
+_STARTING = asyncio.Lock()
+"""Two runs that are reconciled at a time do not both find their server free."""
 
 
 async def reconcile(context: Context, key: Key) -> Result:
     """Bring one BenchmarkRun a step further."""
     work = await load(context, key, BenchmarkRun)
     if work is None:
+        forget_trials(key)
         return Result()
     accept_retry(work)
     if has_ended(work):
+        forget_trials(key)
         return await run_steps(work, [rest])
     return await run_steps(work, Attempt().steps())
 
@@ -67,7 +88,16 @@ class Attempt:
 
     def steps(self) -> list[Step[BenchmarkRun]]:
         """Return the steps in their order."""
-        return [self.find_job, self.suspend, self.progress, self.resolve, self.configure, self.run]
+        return [
+            self.find_job,
+            self.change,
+            self.yield_server,
+            self.suspend,
+            self.progress,
+            self.resolve,
+            self.configure,
+            self.run,
+        ]
 
     async def find_job(self, work: Run) -> None:
         """Find the Job of this attempt. The version that it measures was fixed when it was created."""
@@ -77,21 +107,34 @@ class Attempt:
             if target is not None:
                 work.status["target"] = target.to_wire()
 
+    async def change(self, work: Run) -> None:
+        """Follow what of the spec may change."""
+        await follow_changes(work, {RUN: self._job} if self._job else {})
+
+    async def yield_server(self, work: Run) -> None:
+        """Wait while another run measures the server, before a Job that was suspended goes on."""
+        job = self._job
+        if job is None or work.resource.spec.suspend or at_work(job) or queue_of(job) or is_finished(job):
+            return
+        await self._require_free(work)
+
+    async def _require_free(self, work: Run) -> None:
+        server = work.resource.spec.target.model_server_ref.name
+        jobs = await work.context.kube.list(JOB, work.namespace, {str(Label.HOLDS): server})
+        shared = work.resource.spec.target.shared
+        require_free(jobs, run=work.name, server=server, shared=shared, now=work.now)
+
     async def suspend(self, work: Run) -> None:
         """Follow `spec.suspend`."""
         await follow_suspension(work, [self._job] if self._job else [])
 
     async def progress(self, work: Run) -> None:
         """Take over the latest report."""
+        report_trials(work.key, work.context.board.get(work.key))
         reported = due_report(work)
         if reported is None:
             return
-        work.status["progress"] = RunProgress(
-            phase=reported.report.phase[:32],
-            finished=reported.report.step,
-            total=reported.report.max_steps,
-            updated_at=to_rfc3339(reported.at),
-        ).to_wire()
+        work.status["progress"] = progress_of(reported).to_wire()
 
     async def resolve(self, work: Run) -> None:
         """Decide what to measure and what to compare with; skipped while the Job has its configuration."""
@@ -102,8 +145,7 @@ class Attempt:
                 return
         baseline = await require_baseline(work, spec.baseline_ref.name) if spec.baseline_ref else None
         server = await require_server(work, spec.target.model_server_ref.name, field=SERVER_FIELD)
-        pinned = _measured(self._job) if self._job else None
-        resolved = Resolved(pinned) if pinned else resolve_target(spec.target, server)
+        resolved = _resolve(work, server, job=self._job, deployment=await _deployment(work))
         self._plan = BenchmarkPlan(
             run=work.resource,
             target=resolved.target,
@@ -112,6 +154,7 @@ class Attempt:
             baseline_output=baseline.spec.output if baseline else None,
             settings=work.context.settings,
             retry=handled_retry(work),
+            capacity=server_capacity(server),
         )
 
     async def configure(self, work: Run) -> None:
@@ -129,9 +172,51 @@ class Attempt:
         if self._job is None:
             if self._plan is None:
                 raise RuntimeError("the target is resolved before the Job is created")
-            self._job = await work.context.kube.create(benchmark_job(self._plan))
+            async with _STARTING:
+                await self._require_free(work)
+                self._job = await work.context.kube.create(benchmark_job(self._plan))
             work.status["target"] = self._plan.target.to_wire()
-        _conclude(work, await finished_report(work, self._job, reason=Reason.RUNNING))
+        try:
+            report = await finished_report(work, self._job, reason=Reason.RUNNING)
+        except Waiting as waiting:
+            raise told_waiting(waiting, self._job) from None
+        _conclude(work, report, changed=await self._engine_change(work, adopted=bool(report.result.get("adopted"))))
+
+    async def _engine_change(self, work: Run, *, adopted: bool) -> str | None:
+        """Return what has become of the engines meanwhile that makes the run worthless; None where nothing has."""
+        target = _measured(self._job) if self._job else None
+        if adopted or target is None or target.engine is None:
+            return None
+        deployment = await _deployment(work)
+        ended_at = (self._job or {}).get("status", {}).get("completionTime")
+        return None if deployment is None else identity_change(target.engine, deployment, ended_at=ended_at)
+
+
+async def _deployment(work: Run) -> dict[str, Any] | None:
+    """Return the Deployment of the server that is measured."""
+    return await work.context.kube.get(
+        DEPLOYMENT, work.namespace, engine_deployment_name(work.resource.spec.target.model_server_ref.name)
+    )
+
+
+def _resolve(
+    work: Run, server: ModelServer, *, job: dict[str, Any] | None, deployment: dict[str, Any] | None
+) -> Resolved:
+    """Return the version to measure: that of the attempt's first Job, whatever the server has by now."""
+    pinned = _measured(job) if job else None
+    if pinned is None and "startedAt" in work.status and "target" in work.status:
+        pinned = MeasuredTarget.model_validate(work.status["target"])
+    try:
+        now = resolve_target(work.resource.spec.target, server)
+    except Interrupt:
+        if pinned is None:
+            raise
+        return Resolved(pinned)
+    if pinned is None:
+        engine = engine_identity(deployment) if deployment else None
+        return Resolved(now.target.model_copy(update={"engine": engine}), now.source)
+    same = (now.target.served_name, now.target.digest) == (pinned.served_name, pinned.digest)
+    return Resolved(pinned, now.source if same else None)
 
 
 def _measured(job: dict[str, Any]) -> MeasuredTarget | None:
@@ -156,7 +241,7 @@ def _claim_fields(plan: BenchmarkPlan) -> dict[str, str]:
     return fields | {field: source.claim for field, source in sources.items() if source is not None}
 
 
-def _conclude(work: Run, report: TerminationReport) -> None:
+def _conclude(work: Run, report: TerminationReport, *, changed: str | None) -> None:
     spec, result = work.resource.spec, report.result
     results = read_result(work, RunResults, result.get("results"), reporter="runner")
     comparison = None
@@ -165,14 +250,18 @@ def _conclude(work: Run, report: TerminationReport) -> None:
     if result.get("target"):
         work.status["target"] = read_result(work, MeasuredTarget, result["target"], reporter="runner").to_wire()
     work.status["results"] = results.to_wire()
+    work.status["progress"] = ended_progress(results).to_wire()
     if comparison is not None:
         work.status["comparison"] = comparison.to_wire()
     for key in ("recipeDigest", "suiteDigest"):
         if result.get(key):
             work.status[key] = str(result[key])
     contaminated = [str(name) for name in result.get("contaminated") or []]
-    _set(work, ConditionType.VALID, judge_validity(results, spec.maximum_error_rate))
+    validity = judge_validity(results, spec.maximum_error_rate)
     gates = judge_gates(spec, results=results, comparison=comparison, contaminated=contaminated)
+    if changed is not None:
+        validity = gates = Judgement(status="False", reason=Reason.TARGET_CHANGED, message=f"{changed}; run it again")
+    _set(work, ConditionType.VALID, validity)
     _set(work, ConditionType.GATE_PASSED, gates)
     reason = Reason.ADOPTED if result.get("adopted") else Reason.SUCCEEDED
     conclude(work, reason=reason, message=_summary(results, comparison))

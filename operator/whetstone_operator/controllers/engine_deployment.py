@@ -6,6 +6,7 @@ from whetstone_api.modelserver import ModelServer
 from whetstone_api.vocabulary import Annotation, Reason
 
 from whetstone_operator.controllers.chat_template import read_chat_template
+from whetstone_operator.controllers.hold import HeldBack, holds_back
 from whetstone_operator.controllers.pod_judgement import FORBIDDEN_POLL_SECONDS, judge_pods
 from whetstone_operator.kinds import DEPLOYMENT
 from whetstone_operator.kube import Object
@@ -24,7 +25,7 @@ _NO_IMAGE_VOLUMES = (
 
 
 async def apply_deployment(
-    work: Work[ModelServer], server: ModelServer, *, form: str | None = None
+    work: Work[ModelServer], server: ModelServer, *, form: str | None = None, held: bool = False
 ) -> tuple[Object, Interrupt | None]:
     """Apply the Deployment, unless `spec.podTemplate` is refused: then the pods that run go on as they are.
 
@@ -34,6 +35,7 @@ async def apply_deployment(
         work: The reconcile.
         server: The server with its sources pinned and its capacity in numbers.
         form: What the Deployment remembers of a server whose capacity follows its adapters.
+        held: Whether a benchmark measures the server: a Deployment that would change is left as it is.
 
     Returns:
         The Deployment as stored, and what is wrong with the wanted one.
@@ -46,7 +48,7 @@ async def apply_deployment(
     stored: Object | None = None
     problem: Interrupt | None = None
     with_image = server.spec.model.image_volume is not None
-    if overlay is not None or engine.chat_template is not None or with_image:
+    if held or overlay is not None or engine.chat_template is not None or with_image:
         stored = await kube.get(DEPLOYMENT, work.namespace, build.deployment_name(server))
     try:
         chat_template = await read_chat_template(work)
@@ -59,6 +61,8 @@ async def apply_deployment(
         wanted = build.build_deployment(server, work.context.settings, chat_template=chat_template, form=form)
     except OverlayError as error:
         return _kept(stored, Stalled(Reason.INVALID_SPEC, str(error)))
+    if held and stored is not None and holds_back(stored, wanted):
+        return stored, HeldBack(Reason.BENCHMARK_RUNNING, "a change of the Deployment waits for a benchmark")
     overlaid = overlay is not None and _annotation(stored, Annotation.POD_TEMPLATE) != overlay_digest(overlay)
     if overlaid or (with_image and not source_volumes.has_model_image(stored)):
         refusal = await _judge(work, wanted)

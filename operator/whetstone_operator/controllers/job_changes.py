@@ -1,12 +1,13 @@
-"""What of a training may change while its Jobs exist: deadline, queue, resources. None decides what comes out.
+"""What may change while the Jobs of an object exist: deadline, queue, resources. None decides what comes out.
 
 The deadline of a Job can be changed as it is, and so can the queue of one that is suspended. Anything else takes a new
-Job: the old one is deleted once its pods are gone, which save a checkpoint first, and the new one goes on from there.
+Job: the old one is deleted once its pods are gone, which save what they have first, and the new one goes on from there.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
 from whetstone_api.vocabulary import Annotation, Label, Reason
@@ -21,11 +22,11 @@ from whetstone_operator.runtime.outcome import Stalled, Waiting
 from whetstone_operator.runtime.reconcile import Work
 
 
-async def follow_changes(work: Work[LoRATrainingJob], jobs: Mapping[str, dict[str, Any]]) -> None:
+async def follow_changes[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], jobs: Mapping[str, dict[str, Any]]) -> None:
     """Bring the unfinished Jobs of an attempt in line with what of the spec may change.
 
     Args:
-        work: The training.
+        work: The training or the run.
         jobs: Its Jobs, by stage.
 
     Raises:
@@ -38,7 +39,7 @@ async def follow_changes(work: Work[LoRATrainingJob], jobs: Mapping[str, dict[st
             continue
         name = job["metadata"]["name"]
         field = _outdated(work.resource, job, stage)
-        if field == "spec.resources" and stage == TRAIN:
+        if field == "spec.resources" and stage == TRAIN and isinstance(work.resource, LoRATrainingJob):
             _require_gpus(work.resource, job)
         if field is not None:
             await work.context.kube.delete(JOB, work.namespace, name, children_first=True)
@@ -53,10 +54,13 @@ async def follow_changes(work: Work[LoRATrainingJob], jobs: Mapping[str, dict[st
             await change_job(work, job, change)
 
 
-def _outdated(owner: LoRATrainingJob, job: Mapping[str, Any], stage: str) -> str | None:
+def _outdated(owner: LoRATrainingJob | BenchmarkRun, job: Mapping[str, Any], stage: str) -> str | None:
     """Return the field for whose sake a Job must be another one; None where it need not."""
     made_with = (job["metadata"].get("annotations") or {}).get(Annotation.RESOURCES)
-    if made_with not in (None, resources_digest(stage_resources(owner.spec.resources, stage))):
+    wanted = owner.spec.resources
+    if isinstance(owner, LoRATrainingJob):
+        wanted = stage_resources(wanted, stage)
+    if made_with not in (None, resources_digest(wanted)):
         return "spec.resources"
     before, queue = queue_of(job), owner.spec.queue_name
     if before == queue or (before and queue and job["spec"].get("suspend")):

@@ -1,8 +1,8 @@
 """What a Job and its pods say about how the work stands. Pure.
 
 The outcome comes from the termination message of the newest pod that ended (`TerminationReport`); where several work
-together, from that of index 0, but wrong input that any of them has found counts. A pod that ended without a message
-crashed, and holds the last lines of its log in its place.
+together, from the one that has the result, else from that of index 0, but wrong input that any of them has found
+counts. A pod that ended without a message crashed, and holds the last lines of its log in its place.
 """
 
 import json
@@ -84,7 +84,8 @@ def judge(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> JobOutco
     complete = job_condition(job, "Complete")
     failed = job_condition(job, "Failed")
     if complete is not None:
-        if ending is None:
+        ending = _with_result(pods) or ending
+        if ending is None or _only_parts(job, ending):
             return Lost()
         if ending.report is None or ending.report.outcome is not Outcome.SUCCEEDED:
             words = ending.words or "nothing"
@@ -135,6 +136,24 @@ def job_condition(job: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None
 def _endings(pods: Sequence[Mapping[str, Any]], *, first: bool) -> list[Ending]:
     counted = [pod for pod in pods if not first or index_of(pod) == 0]
     return [ending for pod in counted if (ending := _ending(pod)) is not None]
+
+
+def _with_result(pods: Sequence[Mapping[str, Any]]) -> Ending | None:
+    """Return how the pod ended that told a result; of several, the one that ended last."""
+    told = [ending for ending in _endings(pods, first=False) if _result(ending)]
+    return max(told, key=lambda ending: ending.finished_at, default=None)
+
+
+def _only_parts(job: Mapping[str, Any], ending: Ending) -> bool:
+    """Return whether the pod with the result is gone, and others that worked with it are left."""
+    several = int(job["spec"].get("completions") or 1) > 1
+    return several and _result(ending) == {}
+
+
+def _result(ending: Ending) -> Mapping[str, Any] | None:
+    """Return what a pod that succeeded has told; None for any other."""
+    report = ending.report
+    return report.result if report is not None and report.outcome is Outcome.SUCCEEDED else None
 
 
 def _wrong_input(pods: Sequence[Mapping[str, Any]]) -> Ending | None:

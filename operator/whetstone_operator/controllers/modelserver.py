@@ -11,7 +11,7 @@ from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.modelserver import AdapterSpec, ModelServer, ModelServerStatus
 from whetstone_api.pod_state import DESIRED_FILE, DesiredState, PodState
-from whetstone_api.vocabulary import AliasMoveReason, Reason
+from whetstone_api.vocabulary import AliasMoveReason, Label, Reason
 
 from whetstone_operator.controllers import adapters as adapter_policy
 from whetstone_operator.controllers import capacity, engine_pods
@@ -20,12 +20,13 @@ from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
 from whetstone_operator.controllers.alias_routes import AliasRoutes, moved_status, route_aliases, wanted_adapters
 from whetstone_operator.controllers.aliases import Move, Version, decide_fixed, decide_promotion, gather_evidence
 from whetstone_operator.controllers.engine_deployment import apply_deployment
+from whetstone_operator.controllers.hold import HeldBack, Hold, holds_of, tell_holds
 from whetstone_operator.controllers.merged_model import resolve_merged_model
 from whetstone_operator.controllers.pod_polls import next_look
 from whetstone_operator.controllers.selected_adapters import select_adapters
 from whetstone_operator.controllers.serving import forget_metrics, report_metrics, settle_readiness
 from whetstone_operator.controllers.source_pins import Pin, Pins, pin_model
-from whetstone_operator.kinds import BENCHMARK_RUN, CLAIM, CONFIG_MAP, DEPLOYMENT, POD, SECRET, TRAINING_JOB, Key
+from whetstone_operator.kinds import BENCHMARK_RUN, CLAIM, CONFIG_MAP, DEPLOYMENT, JOB, POD, SECRET, TRAINING_JOB, Key
 from whetstone_operator.metrics import ALIAS_MOVES
 from whetstone_operator.resources import modelserver as build
 from whetstone_operator.resources.engine import precision
@@ -64,6 +65,7 @@ class ServerReconcile:
         self.views: list[PodView] = []
         self.deployment: dict[str, Any] = {}
         self.refusal: Interrupt | None = None
+        self.holds: list[Hold] = []
 
     async def find_model(self, work: Work[ModelServer]) -> None:
         """Find the merged model of a training job; from here on the spec has it as its source."""
@@ -83,6 +85,15 @@ class ServerReconcile:
             pods=build.pod_selector(self.server),
             new=work.new,
         )
+
+    async def find_holds(self, work: Work[ModelServer]) -> None:
+        """Find the benchmarks that measure the server now."""
+        if work.new:
+            return
+        jobs = await self._kube.list(JOB, work.namespace, {str(Label.HOLDS): work.name})
+        self.holds = holds_of(jobs, now=work.now)
+        for hold in self.holds:
+            work.look_again((hold.until - work.now).total_seconds() + 1)
 
     async def check_claims(self, work: Work[ModelServer]) -> None:
         """Wait for the claims that the pod mounts: a pod without them would hang without a word."""
@@ -143,8 +154,11 @@ class ServerReconcile:
             self._kube.apply(build.build_service(self.server), look=not work.new),
             self._kube.apply(build.build_disruption_budget(self.server), look=not work.new),
             apply_access(work, token=self.token),
-            apply_deployment(work, self.sized, form=self.form),
+            apply_deployment(work, self.sized, form=self.form, held=bool(self.holds)),
         )
+        waiting = isinstance(self.refusal, HeldBack)
+        tell_holds(work.conditions, self.holds, waiting=waiting)
+        self.refusal = None if waiting else self.refusal
         work.status["url"] = build.server_url(self.server)
         work.status["selector"] = ",".join(f"{k}={v}" for k, v in sorted(build.pod_selector(self.server).items()))
         status = self.deployment.get("status") or {}
@@ -277,7 +291,12 @@ class ServerReconcile:
             model_path=model_path(self.server),
             max_rank=capacity.highest_rank(spec.adapter_capacity),
             dtype=precision(spec.engine),
-            adapters=wanted_adapters(self.adapters, held=self.held.adapters if self.held else [], routes=routes),
+            adapters=wanted_adapters(
+                self.adapters,
+                held=self.held.adapters if self.held else [],
+                routes=routes,
+                measured={hold.served_name for hold in self.holds if hold.served_name},
+            ),
             aliases=routes.single,
             splits=routes.splits,
             sampling=spec.model.default_sampling.to_request() if spec.model.default_sampling else {},
@@ -323,6 +342,7 @@ async def reconcile(context: Context, key: Key) -> Result:
         (
             scene.find_model,
             scene.read_ahead,
+            scene.find_holds,
             scene.check_claims,
             scene.ensure_token,
             scene.resolve_model,

@@ -6,8 +6,9 @@ from typing import Any
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.jobs import BenchmarkConfig, ObjectIdentity
+from whetstone_api.modelserver import ModelServer
 from whetstone_api.source import Source
-from whetstone_api.vocabulary import CONFIG_PATH, Annotation
+from whetstone_api.vocabulary import CONFIG_PATH, Annotation, Label
 
 from whetstone_operator.resources.access import runner_environment
 from whetstone_operator.resources.agent_container import (
@@ -24,6 +25,18 @@ RUNNER_ACCOUNT = "whetstone-runner"
 BACKOFF_LIMIT = 4
 """Failed runner pods until the Job gives up; finished trials are kept from one to the next."""
 COMPONENT = "benchmark"
+RUN = "run"
+"""The only stage."""
+SEQUENCES_FLAG = "--max-num-seqs"
+"""Option of `vllm serve`: requests that an engine works on at a time."""
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many requests a server works on at a time, and why."""
+
+    requests: int
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +51,7 @@ class BenchmarkPlan:
         baseline_output: Folder of the baseline's results.
         settings: What the administrator decided.
         retry: The retry request that this attempt answers.
+        capacity: What bounds the trials at a time beside the spec.
     """
 
     run: BenchmarkRun
@@ -47,6 +61,13 @@ class BenchmarkPlan:
     baseline_output: Source | None
     settings: Settings
     retry: str | None
+    capacity: Capacity | None = None
+
+    @property
+    def concurrency(self) -> int:
+        """Trials at a time, over all shards."""
+        asked = self.run.spec.concurrency
+        return asked if self.capacity is None else min(asked, self.capacity.requests)
 
 
 def config_name(run: BenchmarkRun) -> str:
@@ -71,6 +92,7 @@ def benchmark_config(plan: BenchmarkPlan) -> BenchmarkConfig:
         served_name=plan.target.served_name,
         adapter=plan.target.adapter,
         adapter_digest=plan.target.digest,
+        engine=plan.target.engine,
         adapter_path=plan.adapter_source.mount_path if plan.adapter_source else None,
         suite=spec.suite.harbor,
         dataset_path=spec.suite.harbor.dataset.mount_path,
@@ -78,7 +100,8 @@ def benchmark_config(plan: BenchmarkPlan) -> BenchmarkConfig:
         agent_path=spec.agent.code_path,
         sampling=spec.sampling,
         attempts=spec.attempts,
-        concurrency=spec.concurrency,
+        concurrency=plan.concurrency,
+        shards=spec.shards,
         output_path=spec.output.mount_path,
         output_uri=spec.output.uri,
         baseline_name=spec.baseline_ref.name if spec.baseline_ref else None,
@@ -103,13 +126,14 @@ def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
     """Return the runner's Job; its annotation keeps which version it measures."""
     spec = plan.run.spec
     measured = plan.target.model_dump_json(by_alias=True, exclude_none=True)
-    return build_job(
+    manifest = build_job(
         JobPlan(
             owner=plan.run,
             name=run_job_name(plan.run, plan.retry),
             settings=plan.settings,
             component=COMPONENT,
-            annotations={str(Annotation.MEASURED_TARGET): measured},
+            labels={str(Label.HOLDS): spec.target.model_server_ref.name},
+            annotations={str(Annotation.MEASURED_TARGET): measured, **_lowered(plan), **_sharing(plan)},
             image=spec.image or plan.settings.benchmark_image,
             arguments=("--config", CONFIG_PATH),
             config_map=config_name(plan.run),
@@ -125,6 +149,59 @@ def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
             service_account=RUNNER_ACCOUNT,
             backoff_limit=BACKOFF_LIMIT,
             deadline_seconds=spec.active_deadline_seconds,
+            queue=spec.queue_name,
             environment=(runner_environment(spec.target.model_server_ref.name),),
         )
     )
+    return in_shards(manifest, shards=spec.shards, concurrency=plan.concurrency)
+
+
+def in_shards(manifest: dict[str, Any], *, shards: int, concurrency: int) -> dict[str, Any]:
+    """Return a Job's manifest with a pod for each shard; the same for one.
+
+    Args:
+        manifest: The Job with one pod.
+        shards: Number of shards. A shard that ends is done: it is not started anew with the others.
+        concurrency: Trials at a time. Each shard that is at work runs one at least.
+    """
+    if shards == 1:
+        return manifest
+    spec = {
+        **manifest["spec"],
+        "completionMode": "Indexed",
+        "completions": shards,
+        "parallelism": min(shards, concurrency),
+        "backoffLimit": (BACKOFF_LIMIT + 1) * shards - 1,
+    }
+    return {**manifest, "spec": spec}
+
+
+def server_capacity(server: ModelServer) -> Capacity | None:
+    """Return how many requests a server works on at a time, where its spec says it; None where it does not."""
+    replicas = server.status.ready_replicas or 0
+    arguments = server.spec.engine.extra_args or []
+    for place, argument in enumerate(arguments):
+        flag, _, value = argument.partition("=")
+        if flag.replace("_", "-") != SEQUENCES_FLAG:
+            continue
+        text = value or (arguments[place + 1] if place + 1 < len(arguments) else "")
+        if text.isdigit() and int(text) and replicas:
+            return Capacity(int(text) * replicas, f"{SEQUENCES_FLAG} {text}, {replicas} ready replicas")
+    return None
+
+
+def _lowered(plan: BenchmarkPlan) -> dict[str, str]:
+    """Return the annotation by which a Job tells that it runs fewer trials at a time than were asked for."""
+    asked, capacity = plan.run.spec.concurrency, plan.capacity
+    if capacity is None or plan.concurrency == asked:
+        return {}
+    name = plan.run.spec.target.model_server_ref.name
+    told = (
+        f"{plan.concurrency} trials at a time instead of spec.concurrency {asked}: more than ModelServer {name} works "
+        f"on ({capacity.reason}) would wait there and run out of time"
+    )
+    return {str(Annotation.LOWERED): told}
+
+
+def _sharing(plan: BenchmarkPlan) -> dict[str, str]:
+    return {str(Annotation.SHARED): "true"} if plan.run.spec.target.shared else {}

@@ -42,7 +42,12 @@ SERVICE_PORT = 80
 
 def deployment_name(server: ModelServer) -> str:
     """Return the name of the server's Deployment."""
-    return f"{server.metadata.name}-engine"
+    return engine_deployment_name(server.metadata.name)
+
+
+def engine_deployment_name(server: str) -> str:
+    """Return the name of the Deployment of the server of that name."""
+    return f"{server}-engine"
 
 
 def desired_name(server: ModelServer) -> str:

@@ -342,7 +342,11 @@ NAMED_AGENT: Object = {
 def benchmark_run(*, improving: bool, agent: Object = NAMED_AGENT) -> Object:
     """Return a run of an adapter with an absolute gate, or of an alias with a gate on the improvement."""
     spec = {
-        "target": {"modelServerRef": {"name": "server"}, **({"alias": "stable"} if improving else {"adapter": "a"})},
+        "target": {
+            "modelServerRef": {"name": "server"},
+            "shared": True,
+            **({"alias": "stable"} if improving else {"adapter": "a"}),
+        },
         "suite": {
             "harbor": {
                 "dataset": {"uri": "pvc://data/tasks"},
@@ -357,19 +361,36 @@ def benchmark_run(*, improving: bool, agent: Object = NAMED_AGENT) -> Object:
         "sampling": {"temperature": "0", "topP": "1", "seed": 0},
         "attempts": 1,
         "concurrency": 4,
+        "shards": 2,
         "baselineRef": {"name": "baseline"},
         "gates": [{"metric": "Mean", **({"minimumImprovement": "0"} if improving else {"minimum": "0.5"})}],
         "maximumErrorRate": "0.1",
         "output": {"uri": "pvc://results/run"},
         "resources": RESOURCES,
         "image": "benchmark:1",
+        "queueName": "team",
         "suspend": False,
         "activeDeadlineSeconds": 600,
         "ttlSecondsAfterFinished": 600,
     }
     status = {
-        "progress": {"phase": "Trials", "finished": 1, "total": 8, "updatedAt": TIME},
-        "target": {"servedName": "a--00000000", "adapter": "a", "digest": DIGEST},
+        "progress": {
+            "phase": "Trials",
+            "finished": 3,
+            "total": 8,
+            "passed": 1,
+            "failed": 1,
+            "void": 1,
+            "running": 4,
+            "etaSeconds": 60,
+            "updatedAt": TIME,
+        },
+        "target": {
+            "servedName": "a--00000000",
+            "adapter": "a",
+            "digest": DIGEST,
+            "engine": {"image": "engine:1", "settings": DIGEST, "chatTemplate": DIGEST},
+        },
         "results": {
             "tasks": 8,
             "trials": 8,

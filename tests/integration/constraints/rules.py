@@ -587,6 +587,12 @@ RULES: tuple[RuleRow, ...] = (
     ),
     RuleRow(
         node="BenchmarkRun.spec",
+        message="shards must be at most concurrency",
+        accept=({"spec.shards": 4}, {"spec.shards": MISSING, "spec.concurrency": 1}),
+        reject=({"spec.shards": 5},),
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec",
         message="output.uri must name a folder inside the claim",
         accept=({"spec.output.uri": "pvc://c/p"},),
         reject=({"spec.output.uri": "pvc://claim"},),
@@ -632,13 +638,12 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "sampling": {"seed": 1},
         "attempts": 2,
         "concurrency": 5,
+        "shards": 3,
         "baselineRef": {"name": "other"},
         "gates": MISSING,
         "maximumErrorRate": "0.2",
         "output": SOURCE,
-        "resources": {"limits": {"cpu": 1}},
         "image": MISSING,
-        "activeDeadlineSeconds": 601,
     },
 }
 """A change of each field that must not change."""
@@ -652,9 +657,16 @@ MUTABLE: Mapping[str, Mapping[str, Any]] = {
         "activeDeadlineSeconds": 601,
         "queueName": MISSING,
     },
-    "BenchmarkRun": {"suspend": True, "ttlSecondsAfterFinished": MISSING},
+    "BenchmarkRun": {
+        "suspend": True,
+        "ttlSecondsAfterFinished": MISSING,
+        "resources": MISSING,
+        "activeDeadlineSeconds": 601,
+        "queueName": MISSING,
+    },
 }
 UNTIL_SUCCESS: Mapping[str, Mapping[str, Any]] = {
+    "BenchmarkRun": {"resources": {"limits": {"cpu": 1}}, "activeDeadlineSeconds": MISSING, "queueName": "other"},
     "LoRATrainingJob": {"resources": {"limits": {"cpu": 1}}, "activeDeadlineSeconds": MISSING, "queueName": "other"},
 }
 """For each field that may change until its object is Complete, another value."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from whetstone_agent.__main__ import main
-from whetstone_api.jobs import EXIT_USER_ERROR, BenchmarkConfig
+from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR, BenchmarkConfig
 from whetstone_api.reports import Outcome, TerminationReport
 
 
@@ -46,7 +46,9 @@ def test_a_config_that_cannot_be_read_is_a_user_error(tmp_path: Path) -> None:
     assert main(arguments) == EXIT_USER_ERROR
 
 
-def test_sigterm_asks_for_another_try(configure: Callable[..., BenchmarkConfig], tmp_path: Path) -> None:
+def test_sigterm_asks_for_another_try_and_counts_as_no_failure(
+    configure: Callable[..., BenchmarkConfig], tmp_path: Path
+) -> None:
     """The model server does not answer, so the runner waits for it when the signal comes."""
     path = tmp_path / "config.json"
     path.write_text(configure().to_json())
@@ -71,7 +73,7 @@ def test_sigterm_asks_for_another_try(configure: Callable[..., BenchmarkConfig],
     assert runner.stdout is not None
     assert runner.stdout.readline() == b"waiting\n"
     runner.send_signal(signal.SIGTERM)
-    assert runner.wait(timeout=60) == 1
+    assert runner.wait(timeout=60) == EXIT_STOPPED
     runner.stdout.close()
     report = json.loads((tmp_path / "termination").read_text())
     assert report["outcome"] == "Retry"

@@ -11,9 +11,10 @@ import pytest
 from unit.agent.fake_model import FakeModel
 from whetstone_agent.admission import admit_tasks
 from whetstone_agent.failure import RunFailure
-from whetstone_agent.harness import EnvironmentChoice, job_folder, job_settings
+from whetstone_agent.harness import EnvironmentChoice
 from whetstone_agent.recipe import recipe_digest, sampling_identity
 from whetstone_agent.run import run_benchmark
+from whetstone_agent.shards import Shard
 from whetstone_api.access import API_KEY_VARIABLE
 from whetstone_api.benchmark_agent import SamplingSpec
 from whetstone_api.digests import canonical_digest
@@ -118,8 +119,12 @@ async def test_progress_counts_trials(configure: Configure, local: EnvironmentCh
     reporter = RecordingReporter()
     await run_benchmark(configure(agent={"name": "nop"}), reporter, local)  # type: ignore[arg-type]
     trials = [report for report in reporter.reports if report.phase == "Trials"]
-    assert [report.step for report in trials] == [0, 1, 2, 3, 4]
+    assert [report.step for report in trials] == sorted(report.step or 0 for report in trials)
+    assert {report.step for report in trials} == {0, 1, 2, 3, 4}
     assert all(report.max_steps == 4 for report in trials)
+    assert max(report.running or 0 for report in trials) == 2
+    last = trials[-1]
+    assert (last.passed, last.failed, last.void, last.running, last.eta_seconds) == (0, 4, 0, 0, 0)
     assert [reporter.reports[0].phase, reporter.reports[-1].phase] == ["Preflight", "Score"]
 
 
@@ -188,8 +193,7 @@ async def test_finished_trials_survive_a_restart_and_void_ones_run_again(
     await run(config, local)
     output = Path(config.output_path)
     (output / "results.json").unlink()
-    tasks = admit_tasks(dataset, config.suite).tasks
-    folder = job_folder(output, recipe_digest(config, tasks), job_settings(config, tasks, local))
+    folder = Shard().folder(output, recipe_digest(config, admit_tasks(dataset, config.suite).tasks))
     trials = sorted(path for path in folder.iterdir() if path.is_dir())
     (trials[0] / "result.json").unlink()
     cancelled = json.loads((trials[1] / "result.json").read_text())

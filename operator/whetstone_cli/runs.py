@@ -6,7 +6,7 @@ from pathlib import Path
 
 from whetstone_artifacts.errors import ArtifactError
 
-from whetstone_cli import results
+from whetstone_cli import leaderboard, results
 from whetstone_cli.exits import EXIT_INVALID, EXIT_USAGE
 
 
@@ -18,6 +18,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     page.add_argument("-o", dest="output", type=Path, default=Path("report.html"), help="default: report.html")
     page.set_defaults(command_function=report)
     results.add_command(commands)
+    leaderboard.add_command(commands)
 
 
 def report(options: argparse.Namespace) -> int:

@@ -21,6 +21,8 @@ def run_sentence(artifact: RunArtifact) -> str:
     text += f", {results.trials} trials, {results.void} void."
     if results.void:
         text += f" With void trials as 0 the mean is {results.strict_mean}."
+    if artifact.refused:
+        text += f" Tasks of the suite that were not run: {len(artifact.refused)}; the score says nothing of them."
     rewards = [trial.reward for task in artifact.tasks for trial in task.trials if trial.reward is not None]
     if len(set(rewards)) == 1 and len(rewards) > 1:
         text += f" Every scored trial got {rewards[0]:g}, so these tasks cannot tell such models apart."

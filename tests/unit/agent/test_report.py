@@ -206,6 +206,19 @@ async def test_runs_side_by_side_get_a_verdict_only_from_a_run(
     assert "Every scored trial got 1, so these tasks cannot tell such models apart." in text
 
 
+async def test_tasks_that_were_not_run_are_named_with_the_reason(
+    configure: Configure, local: EnvironmentChoice, dataset: Path
+) -> None:
+    (dataset / "task-3" / "instruction.md").unlink()
+    suite = {"dataset": {"uri": "pvc://data/tasks"}, "refused": "Exclude"}
+    config = configure(agent={"name": "nop"}, suite=suite)
+    await run(config, local)
+    text = page_of(config).read_text()
+    assert "Tasks of the suite that were not run: 1; the score says nothing of them." in text
+    assert "<td>task-3</td><td>Invalid</td><td>" in text
+    assert "has no instruction.md" in text
+
+
 async def test_a_verdict_against_another_baseline_is_not_shown(configure: Configure, local: EnvironmentChoice) -> None:
     base, other = (configure(name=name, agent={"name": "nop"}) for name in ("base", "other"))
     await run(base, local)

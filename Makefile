@@ -49,9 +49,9 @@ test-long: $(STAMP) ## Everything slow: the whole demo, restarts, deletions
 	$(PYTEST) tests/cluster -q -m long
 	@$(DEV) demo
 
-bench: $(STAMP) ## Measure what Whetstone adds: publish to effect, guard, many servers (10 minutes; ARGS="publish guard")
+bench: $(STAMP) ## Measure what Whetstone adds (10 minutes; ARGS="publish guard", ARGS=training, ARGS=benchmark)
 	@$(DEV) build-tools
-	@PYTHONPATH=bench:tests:dev:operator:server $(PYTHON) -m whetstone_bench $(ARGS)
+	@PYTHONPATH=bench:tests:dev:operator:server:agent $(PYTHON) -m whetstone_bench $(ARGS)
 
 generate: $(STAMP) ## Rewrite everything that is generated (CRDs, conditions page)
 	@$(DEV) generate

@@ -99,6 +99,7 @@ def sentence(described: dict[str, Any]) -> str:
 BEGINS = {
     "serving": "<!-- figures of make bench -->\n",
     "training": "<!-- figures of make bench ARGS=training -->\n",
+    "benchmark": "<!-- figures of make bench ARGS=benchmark -->\n",
 }
 END = "<!-- end of the figures -->\n"
 

@@ -17,6 +17,7 @@ def environment(folder: Path, **fields: Any) -> PodEnvironment:
     """Describe a trial's sandbox."""
     deadline = fields.pop("deadline_seconds", 600)
     options = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}, **fields.pop("options", {})}
+    network = fields.pop("network_policy", None)
     task = {"docker_image": references_of()["task"], "workdir": "/app", "build_timeout_sec": 120, **fields}
     files = folder / "environment"
     files.mkdir(exist_ok=True)
@@ -27,6 +28,7 @@ def environment(folder: Path, **fields: Any) -> PodEnvironment:
         trial_paths=TrialPaths(trial_dir=folder / "trial"),
         task_env_config=EnvironmentConfig.model_validate(task),
         logger=logging.getLogger("test"),
+        network_policy=network,
         benchmark_run="run",
         deadline_seconds=deadline,
         **options,

@@ -110,7 +110,11 @@ async def sweep(benchmark_run: str) -> int:
                 alive[owner] = owner[1] == runner.pod_uid or await _lives(cluster, namespace, *owner)
 
     def orphans(things: Sequence[Any]) -> list[str]:
-        return [one.metadata.name for one in things if not any(alive[owner] for owner in _owners(one))]
+        return [
+            one.metadata.name
+            for one in things
+            if one.metadata.deletion_timestamp is None and not any(alive[owner] for owner in _owners(one))
+        ]
 
     names = orphans(pods.items)
     await asyncio.gather(*(delete_pod(cluster, namespace, name) for name in names))

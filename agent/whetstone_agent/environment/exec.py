@@ -6,7 +6,7 @@ import secrets
 import shlex
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import aiohttp
 
@@ -42,6 +42,20 @@ class Completed:
     exit_code: int
     stdout: bytes
     stderr: bytes
+
+
+class RunsScripts(Protocol):
+    """Where commands of a trial run."""
+
+    async def run(
+        self,
+        script: str,
+        *,
+        stdin: AsyncIterator[bytes] | None = None,
+        timeout_seconds: float | None = None,
+        stdout: Sink | None = None,
+    ) -> Completed:
+        """Run a script of the POSIX shell; see `PodExec.run`."""
 
 
 class PodExec:

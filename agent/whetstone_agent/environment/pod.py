@@ -3,22 +3,20 @@
 import asyncio
 import contextlib
 import secrets
-import shlex
-from collections.abc import Awaitable, Mapping
-from pathlib import Path, PurePosixPath
+from collections.abc import Awaitable
 from typing import Any, ClassVar, Final
 
-from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
 from harbor.environments.options import EnvironmentOptions
 from kubernetes.aio.client.exceptions import ApiException
 from pydantic import Field
 
-from whetstone_agent.environment import states, transfer
+from whetstone_agent.environment import states
 from whetstone_agent.environment.cluster import Cluster, Runner, RunnerPod
+from whetstone_agent.environment.commands import CommandEnvironment
 from whetstone_agent.environment.creation import create_when_quota_allows, delete_pod, ensure_policy
 from whetstone_agent.environment.errors import ExecTransportError, PodStartError, SandboxLostError, TransferError
-from whetstone_agent.environment.exec import PodAddress, PodExec
+from whetstone_agent.environment.exec import Completed, PodAddress, PodExec
 from whetstone_agent.environment.manifest import CONTAINER, TMUX, TrialPod, pod_selector, trial_pod
 from whetstone_agent.environment.network import NetworkLimit, network_limit
 from whetstone_agent.environment.starting import wait_until_running
@@ -54,7 +52,7 @@ class PodEnvironmentOptions(EnvironmentOptions):
     """What to pull instead of the image that a task names, by the folder of the container."""
 
 
-class PodEnvironment(BaseEnvironment):
+class PodEnvironment(CommandEnvironment):
     """A trial's sandbox: a pod of the task's image, without a service-account token, owned by the runner's pod."""
 
     options_model: ClassVar[type[EnvironmentOptions]] = PodEnvironmentOptions
@@ -150,55 +148,6 @@ class PodEnvironment(BaseEnvironment):
         except ApiException as error:
             self.logger.warning(f"pod {self._pod} was not deleted: {error.reason}")
 
-    async def exec(
-        self,
-        command: str,
-        cwd: str | None = None,
-        env: dict[str, str] | None = None,
-        timeout_sec: int | None = None,
-        user: str | int | None = None,
-    ) -> ExecResult:
-        """Run a command with bash, or sh where there is none.
-
-        Raises:
-            ExecTransportError, SandboxLostError: The infrastructure failed; the trial is void.
-        """
-        script = command_script(
-            command,
-            cwd=cwd or self.task_env_config.workdir,
-            env=self._merge_env(env) or {},
-            user=self._resolve_user(user),
-        )
-        done = await self._while_it_lives(self._pod_exec().run(script, timeout_seconds=timeout_sec))
-        if done.exit_code == _KILLED:
-            # Killed alone, or with the whole container? The latter is no answer that an agent or a verifier may see.
-            await self._while_it_lives(self._pod_exec().run(":", timeout_seconds=_EXPLAIN_SECONDS))
-        return ExecResult(
-            stdout=done.stdout.decode(errors="replace"),
-            stderr=done.stderr.decode(errors="replace"),
-            return_code=done.exit_code,
-        )
-
-    async def upload_file(self, source_path: Path | str, target_path: str) -> None:
-        """Copy a file into the pod."""
-        await self._while_it_lives(
-            transfer.upload_file(self._pod_exec(), Path(source_path), PurePosixPath(target_path))
-        )
-
-    async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
-        """Copy what a folder holds into a folder of the pod."""
-        await self._while_it_lives(transfer.upload_dir(self._pod_exec(), Path(source_dir), PurePosixPath(target_dir)))
-
-    async def download_file(self, source_path: str, target_path: Path | str) -> None:
-        """Copy a file out of the pod."""
-        await self._while_it_lives(
-            transfer.download_file(self._pod_exec(), PurePosixPath(source_path), Path(target_path))
-        )
-
-    async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        """Copy what a folder of the pod holds out of it."""
-        await self._while_it_lives(transfer.download_dir(self._pod_exec(), PurePosixPath(source_dir), Path(target_dir)))
-
     async def _link_tmux(self) -> None:
         """Put tmux where every shell finds it, login shells too, unless the image has its own.
 
@@ -248,12 +197,20 @@ class PodEnvironment(BaseEnvironment):
         assert isinstance(self.options, PodEnvironmentOptions)
         return self.options
 
-    def _pod_exec(self) -> PodExec:
+    def scripts(self) -> PodExec:
+        """Return what runs commands in the pod."""
         if self._exec is None:
             raise SandboxLostError(f"the pod of {self.session_id} is not running")
         return self._exec
 
-    async def _while_it_lives[T](self, working: Awaitable[T]) -> T:
+    async def checked(self, done: Completed) -> Completed:
+        """Tell a command that was killed alone from one that ended with its container: the latter is no answer that an
+        agent or a verifier may see."""
+        if done.exit_code == _KILLED:
+            await self.working(self.scripts().run(":", timeout_seconds=_EXPLAIN_SECONDS))
+        return done
+
+    async def working[T](self, work: Awaitable[T]) -> T:
         """Work in the pod; where that fails or hangs because the pod ended, say why it ended.
 
         Raises:
@@ -262,46 +219,24 @@ class PodEnvironment(BaseEnvironment):
         """
         assert self._watch is not None
         assert self._pod is not None
-        work = asyncio.ensure_future(working)
+        doing = asyncio.ensure_future(work)
         watching = asyncio.create_task(self._watch.until(self._pod, self._ending))
         try:
-            await asyncio.wait({work, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                await asyncio.wait({work}, timeout=_LAST_WORDS_SECONDS)
-            if work.done() and not isinstance(work.exception(), ExecTransportError | TransferError):
-                return work.result()
-            if work.done() and isinstance(work.exception(), ExecTransportError):
+            await asyncio.wait({doing, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                await asyncio.wait({doing}, timeout=_LAST_WORDS_SECONDS)
+            if doing.done() and not isinstance(doing.exception(), ExecTransportError | TransferError):
+                return doing.result()
+            if doing.done() and isinstance(doing.exception(), ExecTransportError):
                 await asyncio.wait({watching}, timeout=_EXPLAIN_SECONDS)
             if watching.done():
-                raise watching.result() from (work.exception() if work.done() else None)
-            return work.result()
+                raise watching.result() from (doing.exception() if doing.done() else None)
+            return doing.result()
         finally:
-            for task in (work, watching):
+            for task in (doing, watching):
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError, ExecTransportError, TransferError):
-                await work
+                await doing
 
     def _ending(self, pod: PodState | None) -> SandboxLostError | None:
         return states.ending(pod, str(self._pod))
-
-
-def command_script(command: str, *, cwd: str | None, env: Mapping[str, str], user: str | int | None) -> str:
-    """Return the script that runs a command as Harbor asks for it.
-
-    Args:
-        command: For bash.
-        cwd: Working directory; the image's when absent.
-        env: Variables that are added.
-        user: Name or number. Only root can become another user, so in an image of a plain user all runs as that one.
-    """
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(env.items())]
-    if cwd:
-        lines.append(f"cd {shlex.quote(cwd)} || exit 1")
-    if user is None or user in ("root", 0, "0"):
-        return "\n".join([*lines, command])
-    name = shlex.quote(str(user))
-    lines.append(
-        f'if [ "$(id -u)" = 0 ]; then exec su -s "$(command -v bash || command -v sh)" "$(id -un {name})"'
-        f" -c {shlex.quote(command)}; fi"
-    )
-    return "\n".join([*lines, command])

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from whetstone_agent.environment.errors import TransferError
-from whetstone_agent.environment.exec import PodExec
+from whetstone_agent.environment.exec import RunsScripts
 
 _CHUNK: Final = 32 << 10
 TRANSFER_SECONDS: Final = 600.0
@@ -20,7 +20,7 @@ _TAR_CHANGED: Final = 1
 """GNU tar's exit code when a file changed while it was read; the archive is whole."""
 
 
-async def upload_file(pod: PodExec, source: Path, target: PurePosixPath) -> None:
+async def upload_file(pod: RunsScripts, source: Path, target: PurePosixPath) -> None:
     """Copy one file to the path `target`.
 
     Raises:
@@ -29,7 +29,7 @@ async def upload_file(pod: PodExec, source: Path, target: PurePosixPath) -> None
     await _upload(pod, [(source, target.name)], target.parent)
 
 
-async def upload_dir(pod: PodExec, source: Path, target: PurePosixPath) -> None:
+async def upload_dir(pod: RunsScripts, source: Path, target: PurePosixPath) -> None:
     """Copy what a folder holds into the folder `target`.
 
     Raises:
@@ -39,7 +39,7 @@ async def upload_dir(pod: PodExec, source: Path, target: PurePosixPath) -> None:
     await _upload(pod, [(path, path.name) for path in paths], target)
 
 
-async def download_file(pod: PodExec, source: PurePosixPath, target: Path) -> None:
+async def download_file(pod: RunsScripts, source: PurePosixPath, target: Path) -> None:
     """Copy the file `source` of the pod to the path `target`.
 
     Raises:
@@ -51,7 +51,7 @@ async def download_file(pod: PodExec, source: PurePosixPath, target: Path) -> No
         shutil.copy2(Path(folder) / source.name, target)
 
 
-async def download_dir(pod: PodExec, source: PurePosixPath, target: Path) -> None:
+async def download_dir(pod: RunsScripts, source: PurePosixPath, target: Path) -> None:
     """Copy what the folder `source` of the pod holds into the folder `target`.
 
     Raises:
@@ -60,7 +60,7 @@ async def download_dir(pod: PodExec, source: PurePosixPath, target: Path) -> Non
     await _download(pod, source, ".", target)
 
 
-async def _upload(pod: PodExec, members: list[tuple[Path, str]], target: PurePosixPath) -> None:
+async def _upload(pod: RunsScripts, members: list[tuple[Path, str]], target: PurePosixPath) -> None:
     with tempfile.TemporaryFile() as archive:
         digest = await asyncio.to_thread(_pack, archive, members)
         size = archive.tell()
@@ -79,7 +79,7 @@ async def _upload(pod: PodExec, members: list[tuple[Path, str]], target: PurePos
         raise TransferError(f"copy to {target} failed ({result.exit_code}): {_words(result.stderr)}")
 
 
-async def _download(pod: PodExec, folder: PurePosixPath, member: str, target: Path) -> None:
+async def _download(pod: RunsScripts, folder: PurePosixPath, member: str, target: Path) -> None:
     place = f"/tmp/.whetstone-{secrets.token_hex(8)}.tar"  # noqa: S108 - in the sandbox, with an unguessable name
     script = (
         f"trap 'rm -f {place}' EXIT\n"

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 from whetstone_agent.environment.cluster import Runner
+from whetstone_agent.environment.commands import command_script
 from whetstone_agent.environment.manifest import TMUX, TrialPod, pod_name, pod_selector, trial_pod
-from whetstone_agent.environment.pod import command_script
 
 POD = TrialPod(
     runner=Runner(namespace="team", pod_name="candidate-run-1a2b3c4d-xyz", pod_uid="u-1"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from whetstone_api.benchmark_suite import EnvironmentKind
 from whetstone_api.jobs import BenchmarkConfig
 
 from whetstone_agent.agents.catalog import agent_entries, needs_tmux
@@ -16,6 +17,7 @@ from whetstone_agent.tally import Counter
 from whetstone_agent.tasks import AdmittedTask, pulled_images
 
 ENVIRONMENT: Final = "whetstone_agent.environment.pod:PodEnvironment"
+PROCESS_ENVIRONMENT: Final = "whetstone_agent.environment.process:ProcessEnvironment"
 VOID_RETRIES: Final = 2
 """Tries that a void trial gets beyond its first."""
 _ABORTING: Final = frozenset({"TargetChangedError", "TrialsForbiddenError", "RunBudgetExceededError"})
@@ -47,6 +49,14 @@ class EnvironmentChoice:
     import_path: str = ENVIRONMENT
     options: dict[str, Any] | None = None
     """Options of another environment than ours."""
+
+
+def choose_environment(config: BenchmarkConfig) -> EnvironmentChoice | None:
+    """Return the sandbox that a run asks for; None for the default, pods."""
+    asked = config.suite.environment
+    if asked is not None and asked.kind is EnvironmentKind.PROCESS:
+        return EnvironmentChoice(import_path=PROCESS_ENVIRONMENT, options={})
+    return None
 
 
 class AbortedError(Exception):

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from decimal import Decimal
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 from whetstone_api.benchmark_agent import SamplingSpec
-from whetstone_api.benchmark_suite import NetworkLimits, TrialEnvironment
+from whetstone_api.benchmark_suite import EnvironmentKind, NetworkLimits, TrialEnvironment
 from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.run_artifact import Comparability
@@ -21,6 +21,14 @@ def sampling_identity(sampling: SamplingSpec) -> dict[str, Any]:
     return {**{name: format(Decimal(text).normalize(), "f") for name, text in texts.items()}, "seed": sampling.seed}
 
 
+NOT_ISOLATED: Final = "trials as processes of the runner, isolated from nothing"
+
+
+def _isolation(environment: TrialEnvironment | None) -> str:
+    process = environment is not None and environment.kind is EnvironmentKind.PROCESS
+    return f", {NOT_ISOLATED}" if process else ""
+
+
 def comparability(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> Comparability:
     """Return everything that must be equal for a comparison. Model and adapter are the treatment."""
     return Comparability(
@@ -28,16 +36,19 @@ def comparability(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> Com
         agent=canonical_digest(agent_identity(config.agent, config.agent_path)),
         sampling=canonical_digest(sampling_identity(config.sampling)),
         attempts=config.attempts,
-        harness=f"harbor {version('harbor')}",
+        harness=f"harbor {version('harbor')}{_isolation(config.suite.environment)}",
         images=_images_digest(tasks),
     )
 
 
 def environment_identity(environment: TrialEnvironment | None) -> dict[str, Any]:
     """Return what of the sandbox may change scores: nothing, unless it departs from the default."""
-    if environment is None or environment.network_limits is NetworkLimits.ENFORCED:
-        return {}
-    return {"networkLimits": environment.network_limits.value}
+    identity = {}
+    if environment is not None and environment.kind is not EnvironmentKind.POD:
+        identity["environment"] = environment.kind.value
+    if environment is not None and environment.network_limits is not NetworkLimits.ENFORCED:
+        identity["networkLimits"] = environment.network_limits.value
+    return identity
 
 
 def recipe_digest(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> str:

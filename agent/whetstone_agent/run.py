@@ -33,13 +33,14 @@ from whetstone_agent.harness import (
     ENVIRONMENT,
     AbortedError,
     EnvironmentChoice,
+    choose_environment,
     job_settings,
     prepare_job,
     prepare_process,
     run_job,
 )
 from whetstone_agent.preflight import check_target
-from whetstone_agent.recipe import comparability, recipe_digest
+from whetstone_agent.recipe import NOT_ISOLATED, comparability, recipe_digest
 from whetstone_agent.request import Request
 from whetstone_agent.scoring import read_trials, run_results, score_tasks
 from whetstone_agent.shards import Shard, folder_prefix
@@ -82,7 +83,7 @@ async def run_benchmark(
     request = _admit(config, shard or Shard.of(config))
     holder = f"{config.object.uid} {config.shards}"
     with shared_lock(request.output, holder=holder), output_lock(request.folder):
-        settings = _settings(request, environment or EnvironmentChoice())
+        settings = _settings(request, environment or choose_environment(config) or EnvironmentChoice())
         artifact = await _adopt_or_prepare(request, settings)
         adopted = artifact is not None
         if artifact is None:
@@ -148,6 +149,9 @@ async def _measure(request: Request, settings: dict[str, Any], reporter: Reporte
         Counter(request.folder, 0).write(complete=True)
         return
     asking = asks_model(config.agent)
+    from whetstone_agent.environment.preflight import refuse_unlimited
+
+    refuse_unlimited(config.suite.environment, request.tasks)
     if settings["environment"]["import_path"] == ENVIRONMENT:
         await _prepare_cluster(request, settings)
     if asking:
@@ -348,6 +352,8 @@ def _sentence(artifact: RunArtifact, contaminated: Sequence[str], *, adopted: bo
     )
     if adopted:
         text += f"; adopted from the output place, measured by {artifact.namespace}/{artifact.object_name}"
+    if NOT_ISOLATED in artifact.comparability.harness:
+        text += f"; {NOT_ISOLATED}"
     if contaminated:
         text += f"; {len(contaminated)} tasks were in the adapter's training data"
     return text

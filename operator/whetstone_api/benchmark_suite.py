@@ -23,6 +23,15 @@ class TaskFilter(ApiModel):
     """Only the first so many tasks, by name."""
 
 
+class EnvironmentKind(StrEnum):
+    """What a trial runs in."""
+
+    POD = "Pod"
+    """A pod of the task's image."""
+    PROCESS = "Process"
+    """Processes in the runner's own container, isolated from nothing; for CI and laptops."""
+
+
 class NetworkLimits(StrEnum):
     """What becomes of tasks that ask for no network, or for an allowlist."""
 
@@ -35,6 +44,8 @@ class NetworkLimits(StrEnum):
 class TrialEnvironment(ApiModel):
     """The sandbox of each trial."""
 
+    kind: EnvironmentKind = EnvironmentKind.POD
+    """What a trial runs in."""
     network_limits: NetworkLimits = NetworkLimits.ENFORCED
     """What becomes of tasks that ask for no network, or for an allowlist."""
 
@@ -111,6 +122,12 @@ class HarborSuite(ApiModel):
     """Resources of each trial's container, instead of what its task asks for."""
     environment: TrialEnvironment | None = None
     """The sandbox of each trial; a pod with the default limits when absent."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="!has(self.trialResources) || !has(self.environment) || self.environment.kind == 'Pod'",
+            message="trialResources means nothing to environment.kind Process; set the run's resources",
+        ),
+    )
 
 
 class SuiteSpec(ApiModel):

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from whetstone_api.benchmark_suite import NetworkLimits, TrialEnvironment
+from whetstone_api.benchmark_suite import EnvironmentKind, NetworkLimits, TrialEnvironment
 from whetstone_api.vocabulary import Reason
 
 from whetstone_agent.environment.cluster import Cluster, Runner
@@ -65,3 +65,21 @@ def judge_network(environment: TrialEnvironment | None, limited: Sequence[str], 
         f"{words}; use a network plugin that does, exclude the tasks, or set spec.suite.harbor.environment"
         ".networkLimits to BestEffort",
     )
+
+
+def refuse_unlimited(environment: TrialEnvironment | None, tasks: Sequence[AdmittedTask]) -> None:
+    """Refuse tasks that ask for a limited network in a run whose trials are processes: they have the machine's.
+
+    Raises:
+        RunFailure: `NETWORK_NOT_ENFORCED`.
+    """
+    if environment is None or environment.kind is not EnvironmentKind.PROCESS:
+        return
+    limited = [task.name for task in tasks if limits_network(task.path)]
+    if limited:
+        names = ", ".join(limited[:_SHOWN]) + (", …" if len(limited) > _SHOWN else "")
+        raise RunFailure(
+            Reason.NETWORK_NOT_ENFORCED,
+            f"{len(limited)} tasks ask for no network or an allowlist ({names}), and trials as processes have the"
+            " runner's network; exclude the tasks, or set spec.suite.harbor.environment.kind to Pod",
+        )

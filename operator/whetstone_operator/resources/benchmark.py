@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from whetstone_api.benchmark_suite import EnvironmentKind
 from whetstone_api.benchmark_target import MeasuredTarget
-from whetstone_api.benchmarkrun import BenchmarkRun
+from whetstone_api.benchmarkrun import BenchmarkRun, BenchmarkRunSpec
 from whetstone_api.jobs import BenchmarkConfig, ObjectIdentity
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.source import Source
@@ -122,6 +123,12 @@ def claims(plan: BenchmarkPlan) -> dict[str, bool]:
     return dict.fromkeys(read, False) | code_claims(plan.run.spec.agent) | {plan.run.spec.output.claim: True}
 
 
+def _makes_pods(spec: BenchmarkRunSpec) -> bool:
+    """Say whether the runner needs rights in the cluster; where trials run beside it, they must not find a token."""
+    environment = spec.suite.harbor.environment
+    return environment is None or environment.kind is EnvironmentKind.POD
+
+
 def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
     """Return the runner's Job; its annotation keeps which version it measures."""
     spec = plan.run.spec
@@ -146,7 +153,7 @@ def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
                 code_volume=code_volume(spec.agent),
             ),
             resources=spec.resources,
-            service_account=RUNNER_ACCOUNT,
+            service_account=RUNNER_ACCOUNT if _makes_pods(spec) else None,
             backoff_limit=BACKOFF_LIMIT,
             deadline_seconds=spec.active_deadline_seconds,
             queue=spec.queue_name,

@@ -341,6 +341,7 @@ NAMED_AGENT: Object = {
 
 def benchmark_run(*, improving: bool, agent: Object = NAMED_AGENT) -> Object:
     """Return a run of an adapter with an absolute gate, or of an alias with a gate on the improvement."""
+    sandbox = {"kind": "Pod", "networkLimits": "Enforced", "queueSeconds": 600, "startSeconds": 60}
     spec = {
         "target": {
             "modelServerRef": {"name": "server"},
@@ -353,8 +354,7 @@ def benchmark_run(*, improving: bool, agent: Object = NAMED_AGENT) -> Object:
                 "tasks": {"include": ["*"], "exclude": ["x*"], "limit": 8},
                 "refused": "Exclude",
                 "images": {"prefix": "registry.example.com/mirror", "map": {"a:1": "b:1"}},
-                "trialResources": RESOURCES,
-                "environment": {"networkLimits": "Enforced", "queueSeconds": 600, "startSeconds": 60},
+                **({"trialResources": RESOURCES} if improving else {"environment": sandbox}),
             }
         },
         "agent": agent,

@@ -598,6 +598,16 @@ RULES: tuple[RuleRow, ...] = (
         reject=({"spec.output.uri": "pvc://claim"},),
     ),
     RuleRow(
+        node="BenchmarkRun.spec.suite.harbor",
+        message="trialResources means nothing to environment.kind Process",
+        accept=(
+            {"spec.suite.harbor.environment": {"kind": "Pod"}},
+            {"spec.suite.harbor.environment": {"kind": "Process"}, "spec.suite.harbor.trialResources": MISSING},
+        ),
+        reject=({"spec.suite.harbor.environment": {"kind": "Process"}},),
+        variant=1,
+    ),
+    RuleRow(
         node="BenchmarkRun.spec.target",
         message="give at most one of adapter and alias",
         accept=({"spec.target.adapter": MISSING},),

@@ -14,6 +14,7 @@ BR, LT, MS = "BenchmarkRun", "LoRATrainingJob", "ModelServer"
 ENUMS: Mapping[str, tuple[Any, ...]] = {
     f"{BR}.spec.agent.name": ("terminus-2", "whetstone", "oracle", "nop"),
     f"{BR}.spec.gates[].metric": ("Mean", "StrictMean", "Coverage"),
+    f"{BR}.spec.suite.harbor.environment.kind": ("Pod", "Process"),
     f"{BR}.spec.suite.harbor.environment.networkLimits": ("Enforced", "BestEffort"),
     f"{BR}.spec.suite.harbor.refused": ("Fail", "Exclude"),
     f"{BR}.status.comparison.verdict": ("Better", "Worse", "Inconclusive", "NotComparable"),

@@ -4,9 +4,10 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,15 @@ from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPol
 from harbor.models.trial.paths import TrialPaths
 from whetstone_agent.environment import process
 from whetstone_agent.environment.errors import PodStartError, SandboxLostError
+from whetstone_agent.environment.preflight import refuse_unlimited
 from whetstone_agent.environment.process import ProcessEnvironment, may_make_namespaces
+from whetstone_agent.failure import RunFailure
+from whetstone_agent.recipe import comparability, recipe_digest
+from whetstone_agent.run import run_benchmark
+from whetstone_api.benchmark_suite import EnvironmentKind, TrialEnvironment
+from whetstone_api.jobs import BenchmarkConfig
+from whetstone_api.reports import ProgressReport
+from whetstone_api.vocabulary import Reason
 
 
 def environment(folder: Path, trial: str = "trial", *, workdir: str = "/app", **fields: Any) -> ProcessEnvironment:
@@ -150,3 +159,47 @@ async def test_folders_that_belong_to_others_are_named(shared: Path) -> None:
 def test_a_limited_network_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no-network"):
         environment(tmp_path, network_policy=NetworkPolicy(network_mode=NetworkMode.NO_NETWORK))
+
+
+@own_view
+async def test_a_run_in_processes_says_that_nothing_isolated_it(
+    configure: Callable[..., BenchmarkConfig], dataset: Path
+) -> None:
+    use_absolute_paths(dataset)
+    suite = {"dataset": {"uri": "pvc://data/tasks"}, "environment": {"kind": "Process"}}
+    report = await run_benchmark(configure(agent={"name": "oracle"}, suite=suite), Reports())  # type: ignore[arg-type]
+    assert report.result["results"]["mean"] == "1"
+    assert "isolated from nothing" in report.message
+
+
+def test_a_run_in_processes_refuses_tasks_with_a_limited_network(
+    dataset: Path,
+) -> None:
+    settings = dataset / "task-2" / "task.toml"
+    settings.write_text(settings.read_text().replace("[environment]", '[environment]\nnetwork_mode = "no-network"'))
+    suite = TrialEnvironment(kind=EnvironmentKind.PROCESS)
+    tasks = [SimpleNamespace(name=path.name, path=path) for path in sorted(dataset.iterdir())]
+    with pytest.raises(RunFailure, match=r"1 tasks ask for no network .*task-2") as failure:
+        refuse_unlimited(suite, tasks)  # type: ignore[arg-type]
+    assert failure.value.reason is Reason.NETWORK_NOT_ENFORCED
+    refuse_unlimited(None, tasks)  # type: ignore[arg-type]
+
+
+def test_a_run_in_processes_is_another_recipe_and_not_comparable(configure: Callable[..., BenchmarkConfig]) -> None:
+    suite = {"dataset": {"uri": "pvc://data/tasks"}, "environment": {"kind": "Process"}}
+    pods, processes = configure(), configure(suite=suite)
+    assert recipe_digest(pods, []) != recipe_digest(processes, [])
+    assert comparability(pods, []).harness != comparability(processes, []).harness
+
+
+def use_absolute_paths(dataset: Path) -> None:
+    """Let the tests' tasks find their folders where a sandbox of its own has them."""
+    for test in dataset.glob("*/*/*.sh"):
+        test.write_text(test.read_text().replace("$SANDBOX", ""))
+
+
+class Reports:
+    """Takes the reports of a run."""
+
+    def send(self, report: ProgressReport) -> None:
+        """Forget it."""

@@ -55,13 +55,13 @@ def make_training_plan(job: LoRATrainingJob, retry: str | None = None) -> Traini
     return TrainingPlan(job=job, base=Source(uri="pvc://models/m"), init=None, settings=SETTINGS, retry=retry)
 
 
-def make_benchmark_plan(*, adapter: bool = True) -> BenchmarkPlan:
+def make_benchmark_plan(*, adapter: bool = True, sandbox: str = "Pod") -> BenchmarkPlan:
     run = BenchmarkRun.model_validate(
         {
             "metadata": {"name": "b", "namespace": "n", "uid": UID},
             "spec": {
                 "target": {"modelServerRef": {"name": "m"}},
-                "suite": {"harbor": {"dataset": {"uri": "pvc://data/tasks"}}},
+                "suite": {"harbor": {"dataset": {"uri": "pvc://data/tasks"}, "environment": {"kind": sandbox}}},
                 "baselineRef": {"name": "base"},
                 "output": {"uri": "pvc://results/b"},
             },
@@ -235,6 +235,12 @@ def test_training_pod_holds_no_api_token_and_the_runner_does() -> None:
     assert trainer["automountServiceAccountToken"] is False
     assert "serviceAccountName" not in trainer
     assert runner["serviceAccountName"] == "whetstone-runner"
+
+
+def test_a_runner_whose_trials_are_processes_holds_no_api_token() -> None:
+    runner = pod_of(benchmark_job(make_benchmark_plan(sandbox="Process")))
+    assert runner["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in runner
 
 
 def test_runner_gets_the_key_of_the_server_that_it_measures() -> None:

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from whetstone_api.benchmark_suite import HarborSuite, RefusedTask, RefusedTasks, WhenRefused
+from whetstone_api.task_bundle import BundleImage, ImageOrigin
 from whetstone_api.vocabulary import Reason, TaskRefusal
+from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.tasks.admission import ALLOWLIST, NO_NETWORK, PUBLIC, Offer, refusal
+from whetstone_artifacts.tasks.bundle import bundled_images
 from whetstone_artifacts.tasks.folder import TaskError, TaskFolder, containers, read_task, task_folders
-from whetstone_artifacts.tasks.images import rewrite
+from whetstone_artifacts.tasks.images import Rewritten, rewrite
 
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.tasks import AdmittedTask
@@ -53,10 +56,11 @@ def admit_tasks(dataset: Path, suite: HarborSuite, offer: Offer = OFFER) -> Admi
     """
     where = f"spec.suite.harbor.dataset ({suite.dataset.uri})"
     chosen = _chosen(dataset, suite, where)
+    bundled = _bundled(dataset, where)
     tasks: list[AdmittedTask] = []
     refused: list[RefusedTask] = []
     for folder in chosen:
-        task = _admit(folder, suite, offer)
+        task = _admit(folder, suite, offer, bundled.get(folder.name, {}))
         if isinstance(task, RefusedTask):
             refused.append(task)
         else:
@@ -115,7 +119,16 @@ def _select(folders: Sequence[Path], suite: HarborSuite) -> list[Path]:
     return kept[: task_filter.limit] if task_filter.limit is not None else kept
 
 
-def _admit(folder: Path, suite: HarborSuite, offer: Offer) -> AdmittedTask | RefusedTask:
+def _bundled(dataset: Path, where: str) -> dict[str, dict[str, BundleImage]]:
+    try:
+        return bundled_images(dataset)
+    except ArtifactError as error:
+        raise RunFailure(error.reason, f"{where}: {error.message}") from error
+
+
+def _admit(
+    folder: Path, suite: HarborSuite, offer: Offer, bundled: Mapping[str, BundleImage]
+) -> AdmittedTask | RefusedTask:
     try:
         task = read_task(folder)
     except TaskError as error:
@@ -123,12 +136,14 @@ def _admit(folder: Path, suite: HarborSuite, offer: Offer) -> AdmittedTask | Ref
     images: dict[str, str] = {}
     mapped: dict[str, str] = {}
     for container in containers(task):
-        if container.image is None:
+        given = bundled.get(container.folder)
+        pulled = _pulled(container.image, given, suite)
+        if pulled is None:
             continue
-        rewritten = rewrite(container.image, suite.images)
-        images[container.folder] = rewritten.reference
-        if rewritten.mapped:
-            mapped[container.image] = rewritten.reference
+        images[container.folder] = pulled.reference
+        if pulled.mapped:
+            original = container.image or (given and given.image) or (given and given.reference) or ""
+            mapped[original] = pulled.reference
     found = refusal(task, offer, images) or _refused_by_harbor(task)
     if found is not None:
         return found
@@ -143,6 +158,18 @@ def _admit(folder: Path, suite: HarborSuite, offer: Offer) -> AdmittedTask | Ref
         images=images,
         mapped=mapped,
     )
+
+
+def _pulled(image: str | None, given: BundleImage | None, suite: HarborSuite) -> Rewritten | None:
+    """Return where an image is pulled from: the run's map decides, then the bundle, then the run's prefix."""
+    if image is not None and (decided := rewrite(image, suite.images)).mapped:
+        return decided
+    known = (given.reference if given else None) or image
+    if known is None:
+        return None
+    rewritten = rewrite(known, suite.images)
+    by_bundle = given is not None and given.origin is ImageOrigin.MAP
+    return Rewritten(reference=rewritten.reference, mapped=rewritten.mapped or by_bundle)
 
 
 def _seconds(task: TaskFolder) -> float:

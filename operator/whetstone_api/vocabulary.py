@@ -312,6 +312,8 @@ class Reason(StrEnum):
     # BenchmarkRun
     RUNNING = "Running"
     """Trials are running."""
+    IMAGE_NOT_BUILT = "ImageNotBuilt"
+    """The image of a task that comes as a Dockerfile could not be built or pushed."""
     TASKS_INVALID = "TasksInvalid"
     """No task is left, or a task is not a Harbor task; the message names it."""
     MODEL_NOT_SERVED = "ModelNotServed"

@@ -10,7 +10,9 @@ from whetstone_agent.run import run_benchmark
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.reports import ProgressReport
 from whetstone_api.run_artifact import RESULTS_FILE, RunArtifact
-from whetstone_dev.images import references_of
+from whetstone_cli.__main__ import main
+from whetstone_dev.cluster import Cluster
+from whetstone_dev.images import BASE_IMAGE, references_of
 
 pytestmark = pytest.mark.cluster
 SHELL = Path(__file__).parents[2] / "examples" / "suites" / "shell"
@@ -32,7 +34,7 @@ async def namespace(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
         yield name
 
 
-def config(namespace: str, output: Path, *, agent: str, **suite: Any) -> BenchmarkConfig:
+def config(namespace: str, output: Path, *, agent: str, tasks_folder: Path = SHELL, **suite: Any) -> BenchmarkConfig:
     """A run over the suite, with the images that the local registry has."""
     task = references_of()["task"]
     return BenchmarkConfig.model_validate(
@@ -48,7 +50,7 @@ def config(namespace: str, output: Path, *, agent: str, **suite: Any) -> Benchma
                 "trialResources": {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}},
                 **suite,
             },
-            "datasetPath": str(SHELL),
+            "datasetPath": str(tasks_folder),
             "agent": {"name": agent},
             "sampling": {},
             "attempts": 1,
@@ -68,6 +70,33 @@ async def test_the_oracle_solves_each_sort_of_task(namespace: str, tmp_path: Pat
     report = await run_benchmark(run, Silent())  # type: ignore[arg-type]
     results = report.result["results"]
     assert (results["mean"], results["tasks"], results["void"]) == ("1", len(SORTS), 0), artifact(run).tasks
+
+
+def make_bundle(tmp_path: Path, *arguments: str) -> Path:
+    """Make a bundle of the tasks that come as a Dockerfile, with their images in the local registry."""
+    command = ["bundle", str(SHELL), "-o", str(tmp_path / "bundle"), "--include", "built-*", "--include", "sealed-*"]
+    command += ["--push-images", f"{Cluster().registry}/suites", "--plain-http", "--build-arg", f"BASE={BASE_IMAGE}"]
+    command += ["--builder", "buildah", "--builder-option=--network=host", "--builder-option=--layers", *arguments]
+    assert main(command) == 0
+    return tmp_path / "bundle"
+
+
+async def test_a_bundle_builds_what_comes_as_a_dockerfile_and_the_oracle_solves_it(
+    namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BUILDAH_ISOLATION", "chroot")
+    bundle = make_bundle(tmp_path)
+    run = config(namespace, tmp_path, agent="oracle", tasks_folder=bundle, refused="Fail")
+    report = await run_benchmark(run, Silent())  # type: ignore[arg-type]
+    results = report.result["results"]
+    assert (results["mean"], results["tasks"], results["void"]) == ("1", 4, 0), artifact(run).tasks
+    assert artifact(run).images["sealed-checker"]["tests"].startswith(f"{Cluster().registry}/suites:sealed-checker-")
+    capsys.readouterr()
+    make_bundle(tmp_path)
+    told = capsys.readouterr()
+    assert "is being built" not in told.err
+    assert told.err.count("is there") == 3
+    assert told.out.splitlines()[-1].startswith("found ")
 
 
 @pytest.mark.long

@@ -13,6 +13,7 @@ from whetstone_api.adapter_artifact import (
     WEIGHTS_FILE,
     is_served,
 )
+from whetstone_api.task_bundle import BUNDLE_FILE, TASKS_TAR
 from whetstone_api.vocabulary import Reason
 
 from whetstone_artifacts.errors import ArtifactError
@@ -27,17 +28,25 @@ class Content(StrEnum):
 
     ADAPTER = "adapter"
     MODEL = "model"
+    BUNDLE = "bundle"
 
     def takes(self, name: str) -> bool:
         """Return whether a file of the place belongs to it. Pickles and programs never do."""
         if self is Content.ADAPTER:
             return is_served(name)
+        if self is Content.BUNDLE:
+            return name in REQUIRED_FILES[self]
         return "/" not in name and not name.startswith(".") and any(name.endswith(suffix) for suffix in MODEL_SUFFIXES)
 
 
-REQUIRED_FILES = {Content.ADAPTER: (CONFIG_FILE, WEIGHTS_FILE), Content.MODEL: ("config.json",)}
+REQUIRED_FILES = {
+    Content.ADAPTER: (CONFIG_FILE, WEIGHTS_FILE),
+    Content.MODEL: ("config.json",),
+    Content.BUNDLE: (BUNDLE_FILE, TASKS_TAR),
+}
 OPTIONAL_FILES = {
     Content.ADAPTER: (MANIFEST_FILE, PROBE_FILE, LINEAGE_FILE),
+    Content.BUNDLE: (),
     Content.MODEL: (
         "generation_config.json",
         "tokenizer.json",
@@ -132,6 +141,6 @@ def selected(uri: str, files: Iterable[RemoteFile], content: Content) -> list[Re
     for name in REQUIRED_FILES[content]:
         if name not in found:
             raise not_found(uri, f"there is no {name}")
-    if not any(name.endswith(".safetensors") for name in found):
+    if content is not Content.BUNDLE and not any(name.endswith(".safetensors") for name in found):
         raise not_found(uri, "there is no *.safetensors")
     return [found[name] for name in sorted(found)]

@@ -1,5 +1,6 @@
 """Which tasks are admitted, and what is said about those that are not."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -167,3 +168,26 @@ def test_images_are_pulled_from_where_the_run_says(dataset: Path, image: str, im
     assert tasks[0].image == pulled
     assert pulled_images(tasks) == {str(dataset / "task-0" / "environment"): pulled}
     assert suite_digest(tasks) == suite_digest(admitted(dataset, include=["task-0"]))
+
+
+def test_the_images_that_a_bundle_names_are_pulled(tmp_path: Path) -> None:
+    source, built = SHELL / "built-tool", "reg/tasks:built-tool-0123"
+    shutil.copytree(source, tmp_path / "tasks" / "built-tool")
+    image = {"task": "built-tool", "folder": "environment", "reference": built, "origin": "Built"}
+    about = {"digest": "d", "tasks": {}, "images": [image], "provenance": {"source": "s"}}
+    (tmp_path / "bundle.json").write_text(json.dumps(about))
+    assert admitted(tmp_path)[0].image == built
+    assert admitted(tmp_path)[0].mapped == {}
+    assert admitted(tmp_path, images={"map": {built: "other:2"}})[0].image == "other:2"
+    mapped = {**image, "image": "debian", "reference": "other:3", "origin": "Map"}
+    (tmp_path / "bundle.json").write_text(json.dumps({**about, "images": [mapped]}))
+    assert admitted(tmp_path)[0].mapped == {"debian": "other:3"}
+    shutil.copytree(SHELL / "hello-file", tmp_path / "tasks" / "hello-file")
+    prefixed = {**image, "task": "hello-file", "image": "debian:trixie-slim", "reference": "reg/debian:1"}
+    (tmp_path / "bundle.json").write_text(json.dumps({**about, "images": [{**prefixed, "origin": "Prefix"}]}))
+    for images, pulled in ((None, "reg/debian:1"), ({"map": {"debian:trixie-slim": "other:4"}}, "other:4")):
+        (task,) = admitted(tmp_path, images=images, include=["hello-file"])
+        assert task.image == pulled
+    (tmp_path / "bundle.json").write_text("{}")
+    with pytest.raises(RunFailure, match=r"is no bundle"):
+        admitted(tmp_path)

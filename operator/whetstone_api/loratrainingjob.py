@@ -25,7 +25,14 @@ from whetstone_api.training_evaluation import EvaluationSpec
 from whetstone_api.training_plan import BaseQuantization, ChosenPlan, MemoryEstimate, PlanSpec
 from whetstone_api.training_preference import PREFERENCE_RULES, PreferenceSpec
 from whetstone_api.training_push import MAX_PUSHES, PushResult
-from whetstone_api.training_result import MergedModel, PublishedAdapter, TrainingOutput, TrainingProgress
+from whetstone_api.training_result import (
+    MAX_WARNING,
+    MAX_WARNINGS,
+    MergedModel,
+    PublishedAdapter,
+    TrainingOutput,
+    TrainingProgress,
+)
 from whetstone_api.training_settings import CheckpointSpec, Hyperparameters, InitMode, LoraSpec, Method
 from whetstone_api.training_stall import StallSpec
 from whetstone_api.training_workspace import WorkspaceSpec
@@ -171,6 +178,10 @@ class LoRATrainingJobStatus(Status):
     """What lies at the places of `output.push`."""
     metrics: Annotated[dict[str, Annotated[str, Field(max_length=32)]], Field(max_length=32)] | None = None
     """Final figures as decimals: trainLoss, trainSeconds, tokensPerSecond; with DPO rewardAccuracy, rewardMargin."""
+    warnings: Annotated[list[Annotated[str, Field(max_length=MAX_WARNING)]], Field(max_length=MAX_WARNINGS)] | None = (
+        None
+    )
+    """What went wrong beside the training and changed nothing of its result, such as a tracker that did not answer."""
     handled_retry: Annotated[str, Field(max_length=256)] | None = None
     """Value of the retry annotation that the latest attempt answers."""
     started_at: Annotated[str, Field(max_length=64)] | None = None

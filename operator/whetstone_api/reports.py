@@ -65,7 +65,8 @@ class TerminationReport(WireModel):
     message: str
     result: dict[str, Any] = Field(default_factory=dict)
     """Prepare: `dataset` (DatasetReport), `estimate` (MemoryEstimate). Train: `adapter` (PublishedAdapter), `metrics`,
-    `plan` (ChosenPlan), `adopted`. Merge: `merged` (MergedModel), `pushes` (list of PushResult).
+    `plan` (ChosenPlan), `adopted`, `warnings` (sentences). Merge, also when it failed: `merged` (MergedModel), `pushes`
+    (list of PushResult) that are done.
     Benchmark: `target`, `results`, `comparison`, `recipeDigest`, `suiteDigest`, `contaminated` (task names),
     `adopted`."""
 

@@ -8,6 +8,10 @@ from whetstone_api.schema import ApiModel, DecimalString, Rule, SignedDecimalStr
 from whetstone_api.source import Source
 from whetstone_api.training_push import MAX_PUSHES, PushSpec
 
+MAX_WARNINGS = 8
+MAX_WARNING = 512
+"""Characters of a warning."""
+
 
 class TrainingOutput(ApiModel):
     """Where results go."""

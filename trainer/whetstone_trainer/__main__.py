@@ -15,10 +15,11 @@ from whetstone_artifacts.errors import ArtifactError, OutputLockedError
 from whetstone_artifacts.reporting import Reporter, write_termination
 
 from whetstone_trainer.distributed import WORKER_VARIABLE, SilentReporter, find_place, is_worker
-from whetstone_trainer.errors import NoRoomError, StoppedError, UserError
+from whetstone_trainer.errors import NoRoomError, StoppedError, UserError, outcome_of
 from whetstone_trainer.progress import METRICS_PORT, Progress
 from whetstone_trainer.stages import launch_train, run_merge, run_prepare, run_train
 from whetstone_trainer.stopping import StopSignal
+from whetstone_trainer.tracking import Tracking
 from whetstone_trainer.watchdog import Watchdog
 
 log = logging.getLogger("whetstone_trainer")
@@ -26,8 +27,6 @@ log = logging.getLogger("whetstone_trainer")
 STAGES = {"prepare": run_prepare, "train": run_train, "merge": run_merge}
 EXIT_RETRY = 75
 """`EX_TEMPFAIL` of sysexits.h: the Job starts another pod."""
-PASSING = frozenset({Reason.SOURCE_UNREACHABLE})
-"""Reasons that may be gone when another pod tries."""
 EXIT_CODES = {Outcome.SUCCEEDED: 0, Outcome.FAILED: EXIT_USER_ERROR, Outcome.RETRY: EXIT_RETRY}
 
 
@@ -61,8 +60,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> TerminationReport:
     """Run the stage that the options name and turn every end into a report."""
+    stop, tracking = StopSignal(), Tracking()
+    report = _run(options, stop, tracking)
+    with stop.deferred():
+        return tracking.close(report)
+
+
+def _run(options: argparse.Namespace, stop: StopSignal, tracking: Tracking) -> TerminationReport:
     reporter: Reporter | None = None
-    stop = StopSignal()
     try:
         stop.install()
         config = TrainingConfig.model_validate_json(options.config.read_bytes())
@@ -71,15 +76,14 @@ def run(options: argparse.Namespace) -> TerminationReport:
         first = not is_worker() or find_place(config.world).is_first
         reporter = Reporter(url=config.report_url, token_path=options.token_path) if first else SilentReporter()
         watchdog = Watchdog(config.stall_seconds, partial(tell_stall, options.termination_path))
-        progress = Progress(reporter, watchdog=watchdog)
+        progress = Progress(reporter, watchdog=watchdog, tracking=tracking)
         if options.metrics_port and first:
             progress.serve(options.metrics_port)
         return STAGES[options.stage](config, progress, stop)
     except OutputLockedError as error:
         return TerminationReport(outcome=Outcome.RETRY, reason=error.reason, message=error.message)
     except (UserError, ArtifactError) as error:
-        outcome = Outcome.RETRY if error.reason in PASSING else Outcome.FAILED
-        return TerminationReport(outcome=outcome, reason=error.reason, message=error.message)
+        return TerminationReport(outcome=outcome_of(error.reason), reason=error.reason, message=error.message)
     except ValidationError as error:
         return TerminationReport(
             outcome=Outcome.FAILED, reason=Reason.INTERNAL_ERROR, message=f"{options.config} is not understood: {error}"

@@ -54,7 +54,10 @@ class ProgressCallback(TrainerCallback):
         Raises:
             UserError: `TRAINING_DIVERGED`.
         """
-        if not logs or "loss" not in logs:
+        if not logs:
+            return
+        self._progress.tracking.logged(state.global_step, logs)
+        if "loss" not in logs:
             return
         loss = float(logs["loss"])
         gradient = float(logs.get("grad_norm", 0.0))

@@ -1,6 +1,15 @@
 """How a training program ends early: for good, because the input is wrong, or to be started again."""
 
+from whetstone_api.reports import Outcome
 from whetstone_api.vocabulary import Reason
+
+PASSING = frozenset({Reason.SOURCE_UNREACHABLE, Reason.DISK_FULL})
+"""Reasons that may be gone when another pod tries."""
+
+
+def outcome_of(reason: Reason) -> Outcome:
+    """Return how a program ends that something kept from its result: for good, or to be started again."""
+    return Outcome.RETRY if reason in PASSING else Outcome.FAILED
 
 
 class UserError(Exception):

@@ -10,6 +10,7 @@ from whetstone_api.training_result import PublishedAdapter
 from whetstone_api.training_stall import step_line
 from whetstone_artifacts.reporting import Reporter
 
+from whetstone_trainer.tracking import Tracking
 from whetstone_trainer.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -26,13 +27,20 @@ class Progress:
         reporter: Sends reports to the operator.
         registry: Where the Prometheus series are registered.
         watchdog: Speaks where there is no step for too long.
+        tracking: The trackers that users name; they get what a training logs.
     """
 
     def __init__(
-        self, reporter: Reporter, registry: CollectorRegistry | None = None, *, watchdog: Watchdog | None = None
+        self,
+        reporter: Reporter,
+        registry: CollectorRegistry | None = None,
+        *,
+        watchdog: Watchdog | None = None,
+        tracking: Tracking | None = None,
     ) -> None:
         self._reporter = reporter
         self._watchdog = watchdog
+        self.tracking = tracking or Tracking()
         self._logged_at = -LOG_SECONDS
         self.registry = registry or CollectorRegistry()
         self._step = Gauge("whetstone_training_step", "Optimizer steps done.", registry=self.registry)

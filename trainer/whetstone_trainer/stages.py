@@ -98,6 +98,8 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
         from whetstone_trainer.probe import choose_sequences, record_probe
 
         progress.phase("Train")
+        if first:
+            progress.tracking.start(config, recipe.content)
         config = settled(config, recipe.settings, prepared.dataset, free=ranks.least(find_device().free))
         trained = train_fitting(config, recipe, prepared=prepared, progress=progress, stop=stop, ranks=ranks)
         if not first:

@@ -315,6 +315,7 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
         "merged": {"uri": "pvc://models/a", "digest": DIGEST, "bytes": 1},
         "pushes": [{"name": "near", "uri": "pvc://shared/a", "digest": DIGEST}],
         "metrics": {"trainLoss": "1.2"},
+        "warnings": ["tracker wandb failed"],
         "handledRetry": "1",
         "startedAt": TIME,
         "finishedAt": TIME,

@@ -26,12 +26,12 @@ def secret(world: World, **keys: str) -> None:
         world.api.merge("Secret", "keys", {"data": data}, namespace=world.namespace)
 
 
-def train_until_push(world: World) -> dict[str, Any]:
+def train_until_push(world: World, output: dict[str, Any] = OUTPUT) -> dict[str, Any]:
     """Create a job with pushes and end what comes before them; return the Job that pushes."""
     world.claims()
     world.claims("shared")
     secret(world, AWS_ACCESS_KEY_ID="k", AWS_SECRET_ACCESS_KEY="s")
-    world.train(output=OUTPUT)
+    world.train(output=output)
     world.end_well(world.wait_job("train", "prepare"), dataset=DATASET)
     world.end_well(world.wait_job("train", "train"), adapter=ADAPTER, metrics={"trainLoss": "0.5"})
     return world.wait_job("train", "merge")
@@ -76,9 +76,22 @@ def test_missing_claim_secret_and_key_are_waited_for_before_anything_runs(
     world.wait_job("train", "prepare")
 
 
+def test_push_that_fails_hides_nothing_of_what_is_done(world: World, operator: OperatorProcess) -> None:
+    merged = {"uri": "pvc://models/merged", "digest": DIGEST, "bytes": 20}
+    job = train_until_push(world, {**OUTPUT, "merged": {"uri": merged["uri"]}})
+    done = {"merged": merged, "pushes": PUSHED[1:]}
+    told = user_error("SourceForbidden", "spec.output.push[0] (bucket): refused")
+    world.end_pod(job, told.model_copy(update={"result": done}))
+    world.wait_reason(KIND, "train", "SourceForbidden", condition="Failed")
+    status = world.get(KIND, "train")["status"]
+    assert (status["adapter"], status["merged"], status["pushes"]) == (ADAPTER, merged, PUSHED[1:])
+
+
 def test_failed_push_is_retried_without_training(world: World, operator: OperatorProcess) -> None:
     job = train_until_push(world)
-    world.end_pod(job, user_error("SourceForbidden", "spec.output.push[0] (bucket): refused"))
+    # A pod of another release: what it says of the pushes is not understood, and the failure is told all the same.
+    told = user_error("SourceForbidden", "spec.output.push[0] (bucket): refused")
+    world.end_pod(job, told.model_copy(update={"result": {"pushes": [{"place": "near"}]}}))
     world.wait_reason(KIND, "train", "SourceForbidden", condition="Failed")
     assert world.get(KIND, "train")["status"]["adapter"] == ADAPTER
     before = {one["metadata"]["name"] for one in world.jobs("train")}

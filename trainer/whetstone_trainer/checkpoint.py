@@ -5,13 +5,11 @@ writes into a folder aside (`INCOMING`); a finished one gets a manifest of sizes
 its place. Only a checkpoint whose files all match its manifest is continued.
 """
 
-import errno
 import logging
-import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,9 @@ from whetstone_api.vocabulary import Reason
 from whetstone_api.wire import WireModel
 
 from whetstone_trainer.distributed import Ranks
-from whetstone_trainer.errors import NoRoomError, UserError
+from whetstone_trainer.errors import UserError
 from whetstone_trainer.failpoints import failpoint
+from whetstone_trainer.room import naming_a_full_disk
 from whetstone_trainer.snapshots import seal, verified_recipe
 
 log = logging.getLogger(__name__)
@@ -30,10 +29,6 @@ CHECKPOINTS_FOLDER = "checkpoints"
 INCOMING = ".incoming"
 PREFIX = "checkpoint-"
 CLOCK_FILE = "clock.json"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the kernel answers to a write for which there is no room: disk, quota, limit of a file's size."""
-FULL_WORDS = re.compile(rf"os error ({'|'.join(map(str, FULL))})\b|PytorchStreamWriter failed|inline_container")
-"""How safetensors and torch, which pass no `OSError` on, say it."""
 
 
 class Clock(WireModel):
@@ -137,22 +132,14 @@ class Checkpoints:
                 shutil.rmtree(place)
         failpoint(f"after-checkpoint:{step}", self.workspace)
 
-    @contextmanager
-    def naming_a_full_disk(self) -> Iterator[None]:
+    def naming_a_full_disk(self) -> AbstractContextManager[None]:
         """Within this block, an error that says that a checkpoint found no room names the folder and the fix.
 
         Raises:
             NoRoomError: There was no room.
         """
-        try:
-            yield
-        except Exception as error:
-            if getattr(error, "errno", None) not in FULL and not FULL_WORDS.search(str(error)):
-                raise
-            raise NoRoomError(
-                f"no room for a checkpoint in {self.folder} ({type(error).__name__}: {str(error)[:200]}); make room in"
-                " the claim spec.workspace.claimName: the next attempt goes on from the newest checkpoint"
-            ) from error
+        fix = "make room in the claim spec.workspace.claimName: the next attempt goes on from the newest checkpoint"
+        return naming_a_full_disk("a checkpoint", self.folder, fix)
 
     def _places(self) -> list[Path]:
         return sorted(self.folder.glob(f"{PREFIX}*"), key=step_of)

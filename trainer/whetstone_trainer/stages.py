@@ -1,7 +1,7 @@
 """The three programs of a training, from configuration to termination report."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from whetstone_artifacts.reporting import Reporter
 
 from whetstone_trainer.data_fetch import fetch_datasets
 from whetstone_trainer.distributed import Ranks, SilentReporter, find_place
+from whetstone_trainer.errors import outcome_of
 from whetstone_trainer.failpoints import failpoint
 from whetstone_trainer.launch import launch, node_index
 from whetstone_trainer.merge import merge_adapter, merged_model, publish_merged, read_adapter, require_mergeable
@@ -27,6 +28,7 @@ from whetstone_trainer.progress import Progress
 from whetstone_trainer.publish import publish_adapter, published, require_loadable, save_adapter, verify_saved
 from whetstone_trainer.pushes import push_all
 from whetstone_trainer.recipe import Recipe, read_recipe
+from whetstone_trainer.room import naming_a_full_disk
 from whetstone_trainer.stopping import StopSignal
 from whetstone_trainer.strategy import expected, settled
 from whetstone_trainer.unsloth_backend import import_unsloth
@@ -133,7 +135,8 @@ def _verify_and_publish(
     from whetstone_trainer.stacking import stack
 
     progress.phase("Verify")
-    with beside(Path(config.output_path)) as folder:
+    place = Path(config.output_path)
+    with _room_in_output("the adapter", place), beside(place) as folder:
         save_adapter(trained.model, folder, base=config.base_model_hub_id or config.base_model_source)
         verify_saved(folder, config)
         if trained.below is not None:
@@ -193,7 +196,8 @@ def run_merge(config: TrainingConfig, progress: Progress, _stop: StopSignal) -> 
         progress: Where phases are reported.
 
     Raises:
-        UserError, ArtifactError: Adapter, base model or a place are not what they should be.
+        UserError, ArtifactError: Adapter or base model are not what they should be.
+        NoRoomError: The merged model's volume is full.
     """
     result: dict[str, Any] = {"adopted": False}
     done: list[str] = []
@@ -204,8 +208,13 @@ def run_merge(config: TrainingConfig, progress: Progress, _stop: StopSignal) -> 
         done.append(f"the merged model is published at {config.merged_uri}")
     if config.pushes:
         progress.phase("Push")
-        pushes = push_all(config)
+        pushes, failure = push_all(config)
         result["pushes"] = [push.to_wire() for push in pushes]
+        if failure is not None:
+            # What is merged and pushed is told all the same: it lies there.
+            return TerminationReport(
+                outcome=outcome_of(failure.reason), reason=failure.reason, message=failure.message, result=result
+            )
         done.append("pushed to " + ", ".join(push.uri for push in pushes))
     return TerminationReport(
         outcome=Outcome.SUCCEEDED,
@@ -219,7 +228,7 @@ def _merged(config: TrainingConfig, progress: Progress) -> tuple[MergedModel, bo
     """Return the published merged model, and whether it was there already."""
     require_mergeable(config)
     place = Path(config.merged_path or "")
-    with output_lock(place):
+    with _room_in_output("the merged model", place), output_lock(place):
         digest, lineage = read_adapter(config)
         held = find_merged(place, digest)
         if held is not None:
@@ -229,6 +238,11 @@ def _merged(config: TrainingConfig, progress: Progress) -> tuple[MergedModel, bo
             progress.phase("Publish")
             failpoint("before-publish-merged", Path(config.workspace_path))
             return publish_merged(folder, config, adapter_digest=digest, lineage=lineage), False
+
+
+def _room_in_output(what: str, place: Path) -> AbstractContextManager[None]:
+    fix = "make room in the claim of spec.output: the next attempt publishes what is trained, and trains nothing again"
+    return naming_a_full_disk(what, place.parent, fix)
 
 
 def _ended_beside(ranks: Ranks) -> TerminationReport:

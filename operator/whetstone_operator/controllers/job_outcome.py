@@ -7,7 +7,7 @@ counts. A pod that ended without a message crashed, and holds the last lines of 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -48,10 +48,11 @@ class Succeeded:
 
 @dataclass(frozen=True)
 class Failed:
-    """The Job ended without a result."""
+    """The Job ended without all that was asked of it; `result` is what its pod has done and reported all the same."""
 
     reason: Reason
     message: str
+    result: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,9 @@ def judge(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> JobOutco
             return Failed(Reason.POD_FAILED, f"the pod of Job {_name(job)} ended without a report; it said: {words}")
         return Succeeded(ending.report)
     if failed is not None:
-        return _failure(job, failed, _wrong_input(pods) or ending)
+        told = _wrong_input(pods) or ending
+        failure = _failure(job, failed, told)
+        return replace(failure, result=told.report.result) if told is not None and told.report is not None else failure
     return Running(pod_problem(pods))
 
 

@@ -10,7 +10,7 @@ from whetstone_api.reports import TerminationReport
 from whetstone_api.source import Source
 from whetstone_api.training_data import DatasetReport
 from whetstone_api.training_plan import ChosenPlan, MemoryEstimate
-from whetstone_api.training_result import MergedModel, PublishedAdapter
+from whetstone_api.training_result import MAX_WARNING, MAX_WARNINGS, MergedModel, PublishedAdapter
 from whetstone_api.vocabulary import ConditionType, Reason
 
 from whetstone_operator.controllers.datasets import dataset_claim_fields, require_datasets
@@ -18,9 +18,15 @@ from whetstone_operator.controllers.init_adapter import resolve_init_adapter, re
 from whetstone_operator.controllers.job_changes import follow_changes
 from whetstone_operator.controllers.job_outcome import attempts
 from whetstone_operator.controllers.publication import hear_publication, withdraw_publication
-from whetstone_operator.controllers.pushes import push_claim_fields, require_push_secrets, take_pushes
+from whetstone_operator.controllers.pushes import (
+    keep_what_is_done,
+    push_claim_fields,
+    require_push_secrets,
+    take_pushes,
+)
 from whetstone_operator.controllers.references import require_claims, require_server
 from whetstone_operator.controllers.run_to_end import (
+    JobFailed,
     accept_retry,
     conclude,
     due_report,
@@ -232,9 +238,11 @@ class Attempt:
             work.conditions.remove(ConditionType.QUOTA_RESERVED)
         try:
             return await finished_report(work, job, reason=reason)
-        except Stalled:
-            # A merge that fails takes nothing back: the adapter is published.
-            if stage != MERGE:
+        except JobFailed as failed:
+            # A merge or a push that fails takes nothing back: what is published stays.
+            if stage == MERGE:
+                keep_what_is_done(work, failed.result)
+            else:
                 withdraw_publication(work)
             raise
 
@@ -310,6 +318,8 @@ def _take_adapter(work: Training, report: TerminationReport) -> None:
     work.status["adapter"] = adapter.to_wire()
     if "plan" in report.result:
         work.status["plan"] = read_result(work, ChosenPlan, report.result["plan"], reporter="trainer").to_wire()
+    if warnings := report.result.get("warnings"):
+        work.status["warnings"] = [str(text)[:MAX_WARNING] for text in warnings[:MAX_WARNINGS]]
     metrics = report.result.get("metrics") or {}
     if metrics:
         work.status["metrics"] = {str(name): str(value)[:32] for name, value in metrics.items()}

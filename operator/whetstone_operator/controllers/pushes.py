@@ -1,9 +1,14 @@
 """Pushes of a training's results: what must be there before anything runs, and what the trainer reports of them."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.reports import TerminationReport
 from whetstone_api.source import scheme_of
 from whetstone_api.training_push import PushResult
+from whetstone_api.training_result import MergedModel
 
 from whetstone_operator.controllers.references import require_secret
 from whetstone_operator.controllers.run_to_end import read_result
@@ -43,3 +48,17 @@ def take_pushes(work: Work[LoRATrainingJob], report: TerminationReport) -> None:
         return
     reported = report.result.get("pushes") or [None]
     work.status["pushes"] = [read_result(work, PushResult, one, reporter="trainer").to_wire() for one in reported]
+
+
+def keep_what_is_done(work: Work[LoRATrainingJob], result: Mapping[str, Any]) -> None:
+    """Write into the status what a Job has published and pushed before it failed.
+
+    What does not fit this operator is left out: the failure is what the user must hear of.
+    """
+    try:
+        if "merged" in result:
+            work.status["merged"] = MergedModel.model_validate(result["merged"]).to_wire()
+        if pushes := TypeAdapter(list[PushResult]).validate_python(result.get("pushes") or []):
+            work.status["pushes"] = [push.to_wire() for push in pushes]
+    except ValidationError:
+        return

@@ -66,12 +66,24 @@ def conclude[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], *, reason: Reaso
     work.finish(reason, message)
 
 
-def fail[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], failure: Failed) -> Stalled:
+class JobFailed(Stalled):
+    """A Job failed, and so has its object.
+
+    Args:
+        failure: How, with what its pod has done all the same.
+    """
+
+    def __init__(self, failure: Failed) -> None:
+        super().__init__(failure.reason, failure.message)
+        self.result = failure.result
+
+
+def fail[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], failure: Failed) -> JobFailed:
     """End an object without a result; the caller raises what this returns."""
     work.status["finishedAt"] = to_micro_time(work.now)
     work.conditions.remove(ConditionType.QUOTA_RESERVED)
     work.context.board.forget(work.key)
-    return Stalled(failure.reason, failure.message)
+    return JobFailed(failure)
 
 
 async def find_job[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], name: str) -> dict[str, Any] | None:
@@ -113,7 +125,7 @@ async def finished_report[R: (LoRATrainingJob, BenchmarkRun)](
     Raises:
         Waiting: It is at work; or it completed and nothing is left to say with what. Then it is deleted, and the one
             created in its place finds the published result and reports it.
-        Stalled: It failed; the object has ended.
+        JobFailed: It failed; the object has ended.
     """
     name = job["metadata"]["name"]
     work.status.setdefault("startedAt", job["metadata"]["creationTimestamp"])

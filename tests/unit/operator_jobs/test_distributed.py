@@ -107,4 +107,6 @@ def test_result_is_that_of_the_first_pod_whoever_ends_last() -> None:
 def test_wrong_input_that_any_pod_finds_is_the_cause(index: int) -> None:
     other = 1 - index
     pods = [ended(index, outcome="Failed", minute=1, message="row 7"), ended(other, outcome="Retry", minute=2)]
-    assert judge(job_with("Failed"), pods) == Failed("DatasetInvalid", "row 7")  # type: ignore[arg-type]
+    outcome = judge(job_with("Failed"), pods)
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.message) == ("DatasetInvalid", "row 7")

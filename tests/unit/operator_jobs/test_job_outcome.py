@@ -72,6 +72,15 @@ def test_crashed_job_tells_its_last_words_and_count() -> None:
     assert "RuntimeError: out of luck (exit code 1" in outcome.message
 
 
+@pytest.mark.parametrize("cause", ["PodFailurePolicy", "BackoffLimitExceeded", "DeadlineExceeded"])
+def test_what_a_failed_job_has_done_is_kept(cause: str) -> None:
+    ended = Outcome.FAILED if cause == "PodFailurePolicy" else Outcome.RETRY
+    text = TerminationReport(outcome=ended, reason="SourceUnreachable", message="m", result={"merged": 1}).to_json()
+    outcome = judge(make_job("Failed", reason=cause), [make_pod(message=text, code=65)])
+    assert isinstance(outcome, Failed)
+    assert outcome.result == {"merged": 1}
+
+
 def test_deadline_names_the_field() -> None:
     outcome = judge(make_job("Failed", reason="DeadlineExceeded"), [])
     assert isinstance(outcome, Failed)

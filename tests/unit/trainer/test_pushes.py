@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.adapters import make_adapter
+from support.adapters import make_adapter, random_tensors
 from support.place_servers import Served, hub_server
 from support.trainer_job import Job
 from whetstone_api.jobs import EXIT_USER_ERROR
@@ -15,6 +15,8 @@ from whetstone_artifacts.folders import adapter_digest
 from whetstone_trainer.__main__ import EXIT_RETRY
 
 pytestmark = pytest.mark.torch
+ADAPTER_FITS_NOT = 20_000
+"""Bytes of a file for which a full claim still has room."""
 WITHOUT_CHUNK_STORE = {"HF_HUB_DISABLE_XET": "1"}
 
 
@@ -86,7 +88,25 @@ def test_push_that_can_never_work_ends_the_job(published: Job, hub: Served, what
     reason, name = ("OutputOccupied", "taken") if what.startswith("another") else ("SourceForbidden", "hub")
     assert published.report.reason == reason
     assert published.report.message.startswith(f"spec.output.push[1] ({name}): ")
+    if what.startswith("another"):
+        assert f"it holds {before}, not {adapter_digest(published.output)}" in published.report.message
+    done = [] if what.startswith("another") else [claim_push(published)["name"]]
+    assert [push["name"] for push in published.report.result["pushes"]] == done
     assert adapter_digest(published.folder / "shared" / "taken") == before
+
+
+def test_full_claim_is_tried_again_and_then_holds_the_whole_copy(published: Job) -> None:
+    shutil.rmtree(published.output)
+    digest = make_adapter(published.output, tensors=random_tensors(rank=4, layers=2, hidden=1024, seed=1))
+    published.values["pushes"] = [claim_push(published)]
+    assert published.run("merge", largest_file=ADAPTER_FITS_NOT) == EXIT_RETRY, published.log
+    assert published.report.reason == "DiskFull"
+    place = published.folder / "shared" / "claim"
+    assert published.report.message.startswith(f"spec.output.push[0] (claim): no room for a copy in {place} (OSError")
+    assert not place.exists()
+    assert list(place.parent.glob(".claim.partial-*")) == []
+    assert published.run("merge") == 0, published.log
+    assert adapter_digest(place) == digest
 
 
 def test_adapter_that_is_damaged_is_not_pushed(published: Job) -> None:

@@ -12,6 +12,8 @@ from whetstone_trainer.__main__ import EXIT_RETRY
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 SEEDED = sorted(random.Random(5).sample(range(1, 9), 3))
 """Three of the nine steps."""
+ADAPTER_FITS_NOT = 15_000
+"""Bytes: more than a report takes, less than the adapter."""
 ADAPTER_FITS = 30_000
 """Bytes: the adapter of a checkpoint is smaller, its optimizer's state is not."""
 
@@ -41,3 +43,17 @@ def test_disk_that_is_full_while_saving_leaves_the_older_checkpoint(undisturbed:
     assert job.run("train") == 0, job.log
     assert "going on from" in job.log
     assert adapter_digest(job.output) == adapter_digest(undisturbed.output)
+
+
+def test_disk_that_is_full_while_publishing_costs_no_training(undisturbed: Job, job: Job) -> None:
+    assert job.run("train", WHETSTONE_FAILPOINT="before-publish") == -signal.SIGKILL
+    assert job.run("train", largest_file=ADAPTER_FITS_NOT) == EXIT_RETRY, job.log
+    assert job.report.reason == "DiskFull"
+    assert job.report.message.startswith(f"no room for the adapter in {job.output.parent} (")
+    assert not job.output.exists()
+    assert job.run("train") == 0, job.log
+    assert "'loss'" not in job.log
+    assert adapter_digest(job.output) == adapter_digest(undisturbed.output)
+    assert [path.name for path in job.output.parent.glob(".a.partial-*")] == []
+    assert job.run("train") == 0, job.log
+    assert job.report.reason == "Adopted"

@@ -19,6 +19,7 @@ from whetstone_api.reports import Outcome, ProgressReport, TerminationReport
 from whetstone_api.run_artifact import RESULTS_FILE, RunArtifact
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.adoption import find_run
+from whetstone_artifacts.comparison import compare
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.lock import output_lock, shared_lock
 from whetstone_artifacts.report import write_report
@@ -27,7 +28,7 @@ from whetstone_artifacts.reporting import Reporter
 from whetstone_agent.admission import admit_tasks, count_refused
 from whetstone_agent.agents.catalog import asks_model, validate_agent
 from whetstone_agent.agents.doorway import model_door
-from whetstone_agent.comparison import compare, read_baseline
+from whetstone_agent.comparison import read_baseline
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.harness import (
     ENVIRONMENT,
@@ -42,10 +43,11 @@ from whetstone_agent.harness import (
 from whetstone_agent.preflight import check_target
 from whetstone_agent.recipe import NOT_ISOLATED, comparability, recipe_digest
 from whetstone_agent.request import Request
-from whetstone_agent.scoring import read_trials, run_results, score_tasks
+from whetstone_agent.scoring import read_trials, run_results, score_tasks, told_artifact
 from whetstone_agent.shards import Shard, folder_prefix
 from whetstone_agent.tally import Counter, forget_tally, progress_of, read_tally
 from whetstone_agent.tasks import contaminated_tasks
+from whetstone_agent.trials_table import write_trials
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +92,7 @@ async def run_benchmark(
             await _measure(request, settings, reporter)
             artifact = _score(request, reporter)
         if artifact is not None:
+            artifact = told_artifact(artifact, config)
             with _results_lock(request):
                 _write_page(request, artifact)
     return _shard_report(request) if artifact is None else _report(request, artifact, adopted=adopted)
@@ -180,6 +183,7 @@ def _score(request: Request, reporter: Reporter) -> RunArtifact | None:
         if artifact is None and all(tally is not None and tally.complete for tally in tallies):
             reporter.send(ProgressReport(phase="Score"))
             artifact = _artifact(request)
+            write_trials(request.output, artifact)
             publish_results(request.output, artifact)
         return artifact
 
@@ -249,7 +253,7 @@ def _artifact(request: Request) -> RunArtifact:
             engine=config.engine,
         ),
         comparability=measured,
-        results=run_results(scores, trials=trials, uri=config.output_uri).model_copy(
+        results=run_results(scores, uri=config.output_uri, config=config).model_copy(
             update={"refused": count_refused(request.refused)}
         ),
         tasks=scores,

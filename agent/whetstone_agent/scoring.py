@@ -6,54 +6,31 @@ counted apart. Missing trials are void too. Both readings of the mean are kept: 
 """
 
 import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from whetstone_api.benchmark_result import Interval, RunResults
-from whetstone_api.run_artifact import TaskScore, TrialScore
+from whetstone_api.benchmark_result import RunResults, TokenPrices
+from whetstone_api.jobs import BenchmarkConfig
+from whetstone_api.run_artifact import RunArtifact, TaskScore, TrialScore
+from whetstone_artifacts.figures import (
+    at_confidence,
+    decimal,
+    mean,
+    mean_intervals,
+    solved_within,
+    strict_task_means,
+    task_means,
+)
+from whetstone_artifacts.statistics import CONFIDENCE
 
-from whetstone_agent.statistics import CONFIDENCE, Range, mean_interval
 from whetstone_agent.tasks import AdmittedTask
+from whetstone_agent.trials import Trial, parse_trial
 from whetstone_agent.verifier_setup import honest_result
 
-AGENT_ERRORS: Final = frozenset(
-    {
-        "AgentFailedError",
-        "AgentTimeoutError",
-        "BudgetExceededError",
-        "NonZeroAgentExitCodeError",
-        "ContextWindowExceededError",
-        "ContextLengthExceededError",
-        "OutputTokenExceededError",
-        "OutputLengthExceededError",
-        "AgentSafetyRefusalError",
-    }
-)
-"""Exceptions that are the agent's own doing (Harbor's policy: graded, reward valid): such a trial is scored."""
-AGENT_TIMEOUT: Final = "AgentTimeoutError"
-DIGITS: Final = 6
-"""Decimal places of published figures."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One trial as Harbor left it."""
-
-    name: str
-    task: str
-    """Name of the task's folder."""
-    reward: float | None
-    """Absent for a void trial."""
-    error: str | None
-    prompt_tokens: int
-    completion_tokens: int
-    started_at: datetime | None
-    finished_at: datetime | None
+_MILLION: Final = Decimal(1_000_000)
 
 
 def read_trials(job_folder: Path) -> list[Trial]:
@@ -68,7 +45,7 @@ def read_trial(folder: Path) -> Trial | None:
     """Read one trial's folder; None when it holds no readable result."""
     try:
         data = json.loads((folder / "result.json").read_text())
-        return _trial(honest_result(data, folder))
+        return parse_trial(honest_result(data, folder))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -83,11 +60,7 @@ def score_tasks(trials: Sequence[Trial], *, tasks: Sequence[AdmittedTask], attem
     """
     scores = []
     for task in tasks:
-        own = [
-            TrialScore(trial=trial.name, reward=trial.reward, error=trial.error)
-            for trial in trials
-            if trial.task == task.name
-        ]
+        own = [trial.score for trial in trials if trial.task == task.name]
         missing = [
             TrialScore(trial=f"{task.name}#{number}", error="MissingResult")
             for number in range(len(own) + 1, attempts + 1)
@@ -96,101 +69,67 @@ def score_tasks(trials: Sequence[Trial], *, tasks: Sequence[AdmittedTask], attem
     return scores
 
 
-def task_means(scores: Sequence[TaskScore]) -> dict[str, float]:
-    """Return the mean reward of each task over its scored trials; tasks without one are left out."""
-    means = {}
-    for score in scores:
-        rewards = [trial.reward for trial in score.trials if trial.reward is not None]
-        if rewards:
-            means[score.task] = math.fsum(rewards) / len(rewards)
-    return means
-
-
-def strict_task_means(scores: Sequence[TaskScore]) -> dict[str, float]:
-    """Return the mean reward of each task with void trials as 0."""
-    return {
-        score.task: math.fsum(trial.reward or 0.0 for trial in score.trials) / len(score.trials)
-        for score in scores
-        if score.trials
-    }
-
-
-def run_results(scores: Sequence[TaskScore], *, trials: Sequence[Trial], uri: str) -> RunResults:
+def run_results(scores: Sequence[TaskScore], *, uri: str, config: BenchmarkConfig | None = None) -> RunResults:
     """Return the figures of a run.
 
     Args:
         scores: Every task with its trials, void ones included.
-        trials: The same trials as Harbor left them, for tokens and times.
         uri: Where the full results lie.
+        config: What the run asks to be told, prices and each k of pass@k.
     """
-    means, strict = task_means(scores), strict_task_means(scores)
-    total = sum(len(score.trials) for score in scores)
-    void = sum(trial.reward is None for score in scores for trial in score.trials)
-    interval = mean_interval(list(means.values()))
-    return RunResults(
+    means, trials = task_means(scores), [trial for score in scores for trial in score.trials]
+    scored = [trial for trial in trials if trial.reward is not None]
+    intervals = mean_intervals(scores)
+    results = RunResults(
         tasks=len(means),
-        trials=total,
-        mean=decimal(_mean(means)),
-        strict_mean=decimal(_mean(strict)),
-        interval=None if interval is None else wire_interval(interval),
-        coverage=decimal((total - void) / total if total else 0.0),
-        void=void,
-        timeouts=sum(t.error == AGENT_TIMEOUT and t.reward is not None for s in scores for t in s.trials),
+        trials=len(trials),
+        mean=decimal(mean(list(means.values()))),
+        strict_mean=decimal(mean(list(strict_task_means(scores).values()))),
+        interval=at_confidence(intervals),
+        further_intervals=[one for one in intervals if one.confidence != decimal(CONFIDENCE)] or None,
+        coverage=decimal(len(scored) / len(trials) if trials else 0.0),
+        void=len(trials) - len(scored),
+        timeouts=sum(trial.timed_out for trial in scored),
+        truncations=sum(trial.truncated for trial in scored),
+        context_overflows=sum(trial.context_overflow for trial in scored),
         prompt_tokens=sum(trial.prompt_tokens for trial in trials),
         completion_tokens=sum(trial.completion_tokens for trial in trials),
         duration_seconds=_duration(trials),
         uri=uri,
     )
+    return results if config is None else told(results, scores, config)
 
 
-def decimal(value: float) -> str:
-    """Return a figure as decimal text of at most `DIGITS` places, without an exponent and without `-0`."""
-    text = format(Decimal(str(round(value, DIGITS))).normalize(), "f")
-    return "0" if text in ("-0", "0") else text
-
-
-def wire_interval(interval: Range) -> Interval:
-    """Return an interval as the status has it."""
-    return Interval(low=decimal(interval.low), high=decimal(interval.high), confidence=decimal(CONFIDENCE))
-
-
-def _trial(data: Mapping[str, Any]) -> Trial:
-    error = (data.get("exception_info") or {}).get("exception_type")
-    reward = _reward((data.get("verifier_result") or {}).get("rewards"))
-    if error is not None and error not in AGENT_ERRORS:
-        reward = None
-    if reward is None and error is None:
-        error = "RewardMissing"
-    usage = data.get("agent_result") or {}
-    return Trial(
-        name=str(data["trial_name"]),
-        task=Path(data["config"]["task"]["path"]).name,
-        reward=reward,
-        error=error,
-        prompt_tokens=int(usage.get("n_input_tokens") or 0),
-        completion_tokens=int(usage.get("n_output_tokens") or 0),
-        started_at=_time(data.get("started_at")),
-        finished_at=_time(data.get("finished_at")),
+def told(results: RunResults, scores: Sequence[TaskScore], config: BenchmarkConfig) -> RunResults:
+    """Return the figures with what this run's spec asks for beyond them; adopted results were measured by another."""
+    ks = config.pass_at_k or [1, config.attempts]
+    return results.model_copy(
+        update={
+            "pass_at_k": solved_within(scores, ks) or None,
+            "cost": None if config.prices is None else cost(results, config.prices),
+        }
     )
 
 
-def _reward(rewards: Mapping[str, Any] | None) -> float | None:
-    """Return the key `reward`, else the mean of all keys (Harbor's own reading of several rewards)."""
-    if not rewards:
+def told_artifact(artifact: RunArtifact, config: BenchmarkConfig) -> RunArtifact:
+    """Return a finished run, its figures as this run's spec asks for them."""
+    return artifact.model_copy(update={"results": told(artifact.results, artifact.tasks, config)})
+
+
+def cost(results: RunResults, prices: TokenPrices) -> str:
+    """Return what a run's tokens cost."""
+    paid = (results.prompt_tokens or 0) * Decimal(prices.input_per_million)
+    paid += (results.completion_tokens or 0) * Decimal(prices.output_per_million)
+    return decimal(float(paid / _MILLION))
+
+
+def _duration(trials: Sequence[TrialScore]) -> int | None:
+    spans = [
+        (start, start + timedelta(seconds=trial.seconds))
+        for trial in trials
+        if trial.started_at and trial.seconds is not None
+        for start in [datetime.fromisoformat(trial.started_at)]
+    ]
+    if not spans:
         return None
-    value = rewards["reward"] if "reward" in rewards else math.fsum(map(float, rewards.values())) / len(rewards)
-    return float(value) if math.isfinite(float(value)) else None
-
-
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
-
-
-def _mean(by_task: Mapping[str, float]) -> float:
-    return math.fsum(by_task.values()) / len(by_task) if by_task else 0.0
-
-
-def _duration(trials: Sequence[Trial]) -> int | None:
-    starts = [trial.started_at for trial in trials if trial.started_at is not None]
-    ends = [trial.finished_at for trial in trials if trial.finished_at is not None]
-    return round((max(ends) - min(starts)).total_seconds()) if starts and ends else None
+    return round((max(end for _, end in spans) - min(start for start, _ in spans)).total_seconds())

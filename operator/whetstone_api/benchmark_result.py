@@ -32,6 +32,15 @@ class RunProgress(ApiModel):
     """When this was reported, RFC 3339."""
 
 
+class TokenPrices(ApiModel):
+    """What tokens cost, in any one currency."""
+
+    input_per_million: DecimalString = "0"
+    """Price of a million prompt tokens."""
+    output_per_million: DecimalString = "0"
+    """Price of a million completion tokens."""
+
+
 class Interval(ApiModel):
     """A confidence interval."""
 
@@ -41,6 +50,20 @@ class Interval(ApiModel):
     """Upper end."""
     confidence: DecimalString = "0.95"
     """Its confidence."""
+
+
+class PassAtK(ApiModel):
+    """The chance that at least one of k attempts at a task solves it."""
+
+    k: int
+    """Attempts."""
+    value: DecimalString
+    """Mean over tasks of the unbiased estimate."""
+    tasks: int
+    """Tasks with at least k scored trials, which it is over."""
+
+
+Intervals = Annotated[list[Interval], Field(max_length=4)]
 
 
 class RunResults(ApiModel):
@@ -56,6 +79,10 @@ class RunResults(ApiModel):
     """The same with void trials as 0."""
     interval: Interval | None = None
     """Interval of the mean."""
+    further_intervals: Intervals | None = None
+    """The same at other confidences, for gates."""
+    pass_at_k: Annotated[list[PassAtK], Field(max_length=16)] | None = None
+    """For each k that `spec.passAtK` names."""
     coverage: DecimalString
     """Share of trials that were scored."""
     void: int
@@ -64,10 +91,16 @@ class RunResults(ApiModel):
     """Tasks of the suite that were not run, by reason."""
     timeouts: int = 0
     """Scored trials whose agent ran out of time."""
+    truncations: int = 0
+    """Scored trials in which the token limit cut a reply off."""
+    context_overflows: int = 0
+    """Scored trials that ended because the conversation outgrew the model's context."""
     prompt_tokens: int | None = None
     """Prompt tokens of all trials."""
     completion_tokens: int | None = None
     """Completion tokens of all trials."""
+    cost: DecimalString | None = None
+    """What the tokens cost at `spec.prices`."""
     duration_seconds: int | None = None
     """Seconds from first trial to last."""
     uri: Annotated[str, Field(max_length=512)] | None = None
@@ -94,6 +127,8 @@ class RunComparison(ApiModel):
     """Mean of the differences by task."""
     interval: Interval | None = None
     """Interval of the difference."""
+    further_intervals: Intervals | None = None
+    """The same at other confidences, for gates."""
     wins: int | None = None
     """Tasks on which this run scored higher."""
     losses: int | None = None
@@ -103,4 +138,4 @@ class RunComparison(ApiModel):
     minimum_detectable: DecimalString | None = None
     """Smallest difference that so many tasks could have shown."""
     message: Annotated[str, Field(max_length=1024)] | None = None
-    """Why the runs are not comparable."""
+    """Why the runs are not comparable, or what limits the comparison."""

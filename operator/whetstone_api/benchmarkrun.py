@@ -6,7 +6,7 @@ from pydantic import Field
 
 from whetstone_api.benchmark_agent import AgentSpec, SamplingSpec
 from whetstone_api.benchmark_gates import GateSpec
-from whetstone_api.benchmark_result import RunComparison, RunProgress, RunResults
+from whetstone_api.benchmark_result import RunComparison, RunProgress, RunResults, TokenPrices
 from whetstone_api.benchmark_suite import SuiteSpec
 from whetstone_api.benchmark_target import MeasuredTarget, TargetSpec
 from whetstone_api.schema import (
@@ -48,6 +48,10 @@ class BenchmarkRunSpec(RunToEndSpec):
     """BenchmarkRun to compare with, paired by task."""
     gates: Annotated[list[GateSpec], Field(max_length=16)] | None = None
     """Conditions on the result; a promotion asks for all of them."""
+    pass_at_k: Annotated[list[Annotated[int, Field(ge=1, le=100)]], Field(max_length=16)] | None = None
+    """Each k for which pass@k is told, at most `attempts`; 1 and `attempts` when absent."""
+    prices: TokenPrices | None = None
+    """What tokens cost, for `status.results.cost`."""
     maximum_error_rate: DecimalString = "0.1"
     """Share of void trials above which the run is not Valid."""
     output: Source
@@ -72,6 +76,10 @@ class BenchmarkRunSpec(RunToEndSpec):
         Rule(
             rule="self.shards <= self.concurrency",
             message="shards must be at most concurrency: each runs one trial at a time at least",
+        ),
+        Rule(
+            rule="!has(self.passAtK) || self.passAtK.all(k, k <= self.attempts)",
+            message="passAtK names a k above attempts; raise attempts or leave it out",
         ),
         Rule(
             rule="self.output.uri.matches('^pvc://[^/]+/.+')",

@@ -6,6 +6,7 @@ All places are paths inside the container; the operator has resolved references 
 from pydantic import Field
 
 from whetstone_api.benchmark_agent import AgentSpec, SamplingSpec
+from whetstone_api.benchmark_result import TokenPrices
 from whetstone_api.benchmark_suite import HarborSuite
 from whetstone_api.benchmark_target import EngineIdentity
 from whetstone_api.training_backend import Backend
@@ -132,6 +133,9 @@ class BenchmarkConfig(WireModel):
     """Where its container is reached."""
     sampling: SamplingSpec
     attempts: int
+    pass_at_k: list[int] | None = None
+    """Each k for which pass@k is told; 1 and `attempts` when absent."""
+    prices: TokenPrices | None = None
     concurrency: int
     shards: int = 1
     """Pods that share the work; each knows its index from the Job."""

@@ -1,6 +1,7 @@
 """Format of a published benchmark result: `results.json` beside Harbor's own job folder.
 
 results.json      `RunArtifact`
+trials.parquet    a row a trial, the columns of `TrialScore`
 harbor/<job>/…    Harbor's job folder, whose `result.json` files are the truth
 """
 
@@ -12,7 +13,16 @@ from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.wire import WireModel
 
 RESULTS_FILE = "results.json"
+TRIALS_FILE = "trials.parquet"
 HARBOR_FOLDER = "harbor"
+
+
+class StepScore(WireModel):
+    """One step of a task of several steps."""
+
+    name: str
+    reward: float | None = None
+    """Reward; absent for a step that was not reached, which counts as 0."""
 
 
 class TrialScore(WireModel):
@@ -24,6 +34,30 @@ class TrialScore(WireModel):
     """Reward; absent for a void trial."""
     error: str | None = None
     """Type of the exception that ended it, if any."""
+    end: str | None = None
+    """How the agent says that it ended: `Finished`, `MaxTurns`, `ContextLength`, or another agent's word."""
+    rewards: dict[str, float] | None = None
+    """Every key of a verifier that gives several."""
+    steps: list[StepScore] | None = None
+    """Steps of a task that has them, all that it declares."""
+    timed_out: bool = False
+    """The agent ran out of time."""
+    truncated: bool = False
+    """The token limit cut a reply off."""
+    context_overflow: bool = False
+    """The conversation outgrew the model's context."""
+    turns: int | None = None
+    """Model calls, where the agent counts them."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    started_at: str | None = None
+    """RFC 3339."""
+    seconds: float | None = None
+    """Seconds from start to end, sandbox and verification included."""
+    agent_seconds: float | None = None
+    """Seconds that the agent worked."""
+    verifier_seconds: float | None = None
+    """Seconds that the verification took."""
 
 
 class TaskScore(WireModel):

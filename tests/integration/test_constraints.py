@@ -112,6 +112,8 @@ def with_companions(obj: Object, path: str, value: Any) -> Object:
     if path == "spec.aliases[].targets":
         known = [{**obj["spec"]["adapters"][1], "name": target["adapter"]} for target in value]
         obj["spec"]["adapters"] = known
+    if path.startswith("spec.passAtK"):
+        obj["spec"]["attempts"] = 100
     if path == "spec.evaluation.dataset":
         obj["spec"]["datasets"][1]["name"] = value
     if path == "spec.method" and value == "DPO":

@@ -40,7 +40,7 @@ async def model_door(config: BenchmarkConfig, folder: Path) -> AsyncIterator[Non
             f" {config.server_url}/models names no max_model_len; set spec.agent.parameters.contextTokens",
         )
     sampling = config.sampling
-    used = sum(trial.prompt_tokens + trial.completion_tokens for trial in read_trials(folder))
+    used = sum(trial.score.prompt_tokens + trial.score.completion_tokens for trial in read_trials(folder))
     async with Door(
         server_url=config.server_url,
         served_name=config.served_name,

@@ -101,6 +101,8 @@ def benchmark_config(plan: BenchmarkPlan) -> BenchmarkConfig:
         agent_path=spec.agent.code_path,
         sampling=spec.sampling,
         attempts=spec.attempts,
+        pass_at_k=spec.pass_at_k,
+        prices=spec.prices,
         concurrency=plan.concurrency,
         shards=spec.shards,
         output_path=spec.output.mount_path,

@@ -593,6 +593,12 @@ RULES: tuple[RuleRow, ...] = (
     ),
     RuleRow(
         node="BenchmarkRun.spec",
+        message="passAtK names a k above attempts",
+        accept=({"spec.passAtK": MISSING}, {"spec.passAtK": [1, 2], "spec.attempts": 2}),
+        reject=({"spec.passAtK": [2]},),
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec",
         message="output.uri must name a folder inside the claim",
         accept=({"spec.output.uri": "pvc://c/p"},),
         reject=({"spec.output.uri": "pvc://claim"},),
@@ -651,6 +657,8 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "shards": 3,
         "baselineRef": {"name": "other"},
         "gates": MISSING,
+        "passAtK": MISSING,
+        "prices": {"inputPerMillion": "1"},
         "maximumErrorRate": "0.2",
         "output": SOURCE,
         "image": MISSING,

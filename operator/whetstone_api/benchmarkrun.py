@@ -78,6 +78,14 @@ class BenchmarkRunSpec(RunToEndSpec):
             message="shards must be at most concurrency: each runs one trial at a time at least",
         ),
         Rule(
+            rule="!has(self.gates) || self.gates.all(g, !has(g.k) || g.k <= self.attempts)",
+            message="a gate's k is above attempts; raise attempts or lower k",
+        ),
+        Rule(
+            rule="!has(self.gates) || has(self.prices) || self.gates.all(g, g.metric != 'Cost')",
+            message="a gate on Cost needs prices",
+        ),
+        Rule(
             rule="!has(self.passAtK) || self.passAtK.all(k, k <= self.attempts)",
             message="passAtK names a k above attempts; raise attempts or leave it out",
         ),

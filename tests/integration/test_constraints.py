@@ -112,8 +112,12 @@ def with_companions(obj: Object, path: str, value: Any) -> Object:
     if path == "spec.aliases[].targets":
         known = [{**obj["spec"]["adapters"][1], "name": target["adapter"]} for target in value]
         obj["spec"]["adapters"] = known
-    if path.startswith("spec.passAtK"):
+    if path.startswith("spec.passAtK") or path == "spec.gates[].k":
         obj["spec"]["attempts"] = 100
+    if path.endswith("gates[].metric") and value != "Mean":
+        gate = read(obj, path.removesuffix(".metric"))
+        del gate["confidence"]
+        gate.update({"k": 1} if value == "PassAtK" else {})
     if path == "spec.evaluation.dataset":
         obj["spec"]["datasets"][1]["name"] = value
     if path == "spec.method" and value == "DPO":

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Final
 
 from whetstone_api.benchmark_gates import GateMetric, GateSpec
-from whetstone_api.benchmark_result import RunComparison, RunResults, Verdict
+from whetstone_api.benchmark_result import Interval, RunComparison, RunResults, Verdict
 from whetstone_api.benchmarkrun import BenchmarkRunSpec
 from whetstone_api.vocabulary import Reason
 
+_PLACES: Final = Decimal("0.000001")
 NAMED_TASKS = 5
 """Contaminated tasks that a message names."""
 
@@ -82,30 +84,77 @@ def all_hold(gates: Sequence[GateSpec], *, results: RunResults, comparison: RunC
 
 def _failure(gate: GateSpec, position: int, *, results: RunResults, comparison: RunComparison | None) -> str | None:
     where = f"spec.gates[{position}]"
+    if gate.minimum_improvement is not None:
+        return _no_improvement(gate, where, comparison=comparison)
+    name = f"{gate.metric} at k={gate.k}" if gate.k is not None else str(gate.metric)
+    value = figure(gate, results)
+    if value is None:
+        return f"{where}: the run has no {name}; {_MISSING.get(gate.metric, 'look at its void trials')}"
+    if gate.confidence is not None:
+        name = f"the {'lower' if gate.minimum is not None else 'upper'} end of {name}'s {gate.confidence} interval"
     if gate.minimum is not None:
-        value = _figure(gate.metric, results)
-        if Decimal(value) >= Decimal(gate.minimum):
-            return None
-        return f"{where}: {gate.metric} is {value}, the gate asks for at least {gate.minimum}"
+        kept, asked = Decimal(value) >= Decimal(gate.minimum), f"at least {gate.minimum}"
+    else:
+        kept, asked = Decimal(value) <= Decimal(gate.maximum or "0"), f"at most {gate.maximum}"
+    return None if kept else f"{where}: {name} is {value}, the gate asks for {asked}"
+
+
+def _no_improvement(gate: GateSpec, where: str, *, comparison: RunComparison | None) -> str | None:
     needed = gate.minimum_improvement or "0"
     if comparison is None:
         return f"{where}: there is no comparison; minimumImprovement needs spec.baselineRef"
-    if comparison.verdict is Verdict.NOT_COMPARABLE or comparison.interval is None:
+    interval = _interval(gate, comparison.interval, comparison.further_intervals)
+    if comparison.verdict is Verdict.NOT_COMPARABLE or interval is None:
         why = comparison.message or "no interval"
         return f"{where}: the run cannot be compared with {comparison.baseline}: {why}"
-    low = comparison.interval.low
-    if Decimal(low) > Decimal(needed):
+    if Decimal(interval.low) > Decimal(needed):
         return None
     return (
-        f"{where}: the improvement over {comparison.baseline} is {comparison.difference} with an interval from {low} "
-        f"to {comparison.interval.high}; the gate asks for its lower end to be above {needed}"
+        f"{where}: the improvement over {comparison.baseline} is {comparison.difference} with an interval from "
+        f"{interval.low} to {interval.high}; the gate asks for its lower end to be above {needed}"
     )
 
 
-def _figure(metric: GateMetric, results: RunResults) -> str:
-    figures = {
+_MISSING: Final = {
+    GateMetric.COST: "set spec.prices in a new run",
+    GateMetric.PASS_AT_K: "no task has so many scored trials; raise spec.attempts or look at the void trials",
+}
+"""What to do about a figure that a run does not have."""
+
+
+def figure(gate: GateSpec, results: RunResults) -> str | None:
+    """Return what a gate looks at, as decimal text; None where the run does not have it.
+
+    Args:
+        gate: Its metric, and with a confidence, which end of the interval.
+        results: The run's figures.
+    """
+    if gate.confidence is not None:
+        interval = _interval(gate, results.interval, results.further_intervals)
+        return None if interval is None else interval.low if gate.minimum is not None else interval.high
+    scored = results.trials - results.void
+    tokens = (results.prompt_tokens or 0) + (results.completion_tokens or 0)
+    found: dict[GateMetric, str | None] = {
         GateMetric.MEAN: results.mean,
         GateMetric.STRICT_MEAN: results.strict_mean,
         GateMetric.COVERAGE: results.coverage,
+        GateMetric.PASS_AT_K: next((one.value for one in results.pass_at_k or [] if one.k == gate.k), None),
+        GateMetric.ERROR_RATE: _share(results.void, results.trials),
+        GateMetric.TIMEOUT_RATE: _share(results.timeouts, scored),
+        GateMetric.TRUNCATION_RATE: _share(results.truncations, scored),
+        GateMetric.OVERFLOW_RATE: _share(results.context_overflows, scored),
+        GateMetric.TOKENS_PER_TRIAL: _share(tokens, results.trials),
+        GateMetric.COST: results.cost,
+        GateMetric.DURATION_SECONDS: None if results.duration_seconds is None else str(results.duration_seconds),
     }
-    return figures[metric]
+    return found[gate.metric]
+
+
+def _interval(gate: GateSpec, first: Interval | None, further: Sequence[Interval] | None) -> Interval | None:
+    wanted = Decimal(gate.confidence or "0.95")
+    known = [one for one in (first, *(further or ())) if one is not None]
+    return next((one for one in known if Decimal(one.confidence) == wanted), None)
+
+
+def _share(part: int, whole: int) -> str | None:
+    return format((Decimal(part) / Decimal(whole)).quantize(_PLACES).normalize(), "f") if whole else None

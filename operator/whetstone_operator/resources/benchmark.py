@@ -101,7 +101,7 @@ def benchmark_config(plan: BenchmarkPlan) -> BenchmarkConfig:
         agent_path=spec.agent.code_path,
         sampling=spec.sampling,
         attempts=spec.attempts,
-        pass_at_k=spec.pass_at_k,
+        pass_at_k=_told_ks(spec),
         prices=spec.prices,
         concurrency=plan.concurrency,
         shards=spec.shards,
@@ -110,6 +110,14 @@ def benchmark_config(plan: BenchmarkPlan) -> BenchmarkConfig:
         baseline_name=spec.baseline_ref.name if spec.baseline_ref else None,
         baseline_path=plan.baseline_output.mount_path if plan.baseline_output else None,
     )
+
+
+def _told_ks(spec: BenchmarkRunSpec) -> list[int] | None:
+    """Return each k that the spec or one of its gates asks for; None for the runner's own choice."""
+    gates = {gate.k for gate in spec.gates or [] if gate.k is not None}
+    if not gates:
+        return spec.pass_at_k
+    return sorted(gates | set(spec.pass_at_k or (1, spec.attempts)))
 
 
 def benchmark_config_map(plan: BenchmarkPlan) -> dict[str, Any]:

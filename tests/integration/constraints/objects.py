@@ -44,18 +44,24 @@ def _object(kind: str, name: str, spec: Object, status: Object) -> Object:
     }
 
 
-def model_server(*, promoted: bool, far: bool = False) -> Object:
+GATE = {"metric": "Mean", "minimum": "0.5", "confidence": "0.95"}
+IMPROVING_GATE = {"metric": "Mean", "minimumImprovement": "0"}
+CAPPED_GATE = {"metric": "PassAtK", "k": 1, "maximum": "0.5"}
+
+
+def model_server(*, promoted: bool, far: bool = False, gate: Object = GATE) -> Object:
     """Return a server whose first adapter comes from a folder, or from a training job and an alias by promotion.
 
     Args:
         promoted: The latter.
-        far: What comes from a folder comes from outside the cluster; a promotion's gate is on the improvement.
+        far: What comes from a folder comes from outside the cluster.
+        gate: A promotion's gate.
     """
     promotion = {
         "benchmarkSelector": {"matchLabels": {"for": "stable"}},
         "suiteDigest": DIGEST,
         "minimumTasks": 8,
-        "gates": [{"metric": "Mean", **({"minimumImprovement": "0"} if far else {"minimum": "0.5"})}],
+        "gates": [gate],
     }
     first: Object = {"source": {"uri": "pvc://adapters/a", "digest": DIGEST}}
     if promoted:
@@ -340,8 +346,8 @@ NAMED_AGENT: Object = {
 }
 
 
-def benchmark_run(*, improving: bool, agent: Object = NAMED_AGENT) -> Object:
-    """Return a run of an adapter with an absolute gate, or of an alias with a gate on the improvement."""
+def benchmark_run(*, improving: bool, gate: Object = GATE, agent: Object = NAMED_AGENT) -> Object:
+    """Return a run of an adapter with a gate, or of an alias."""
     sandbox = {"kind": "Pod", "networkLimits": "Enforced", "queueSeconds": 600, "startSeconds": 60}
     spec = {
         "target": {
@@ -364,7 +370,7 @@ def benchmark_run(*, improving: bool, agent: Object = NAMED_AGENT) -> Object:
         "concurrency": 4,
         "shards": 2,
         "baselineRef": {"name": "baseline"},
-        "gates": [{"metric": "Mean", **({"minimumImprovement": "0"} if improving else {"minimum": "0.5"})}],
+        "gates": [gate],
         "passAtK": [1],
         "prices": {"inputPerMillion": "0.1", "outputPerMillion": "0.4"},
         "maximumErrorRate": "0.1",
@@ -440,7 +446,8 @@ VARIANTS: dict[str, tuple[Object, ...]] = {
         model_server(promoted=False),
         model_server(promoted=True),
         model_server(promoted=False, far=True),
-        model_server(promoted=True, far=True),
+        model_server(promoted=True, far=True, gate=IMPROVING_GATE),
+        model_server(promoted=True, gate=CAPPED_GATE),
     ),
     "LoRATrainingJob": (
         training_job(referring=False),
@@ -450,7 +457,8 @@ VARIANTS: dict[str, tuple[Object, ...]] = {
     ),
     "BenchmarkRun": (
         benchmark_run(improving=False),
-        benchmark_run(improving=True),
+        benchmark_run(improving=True, gate=IMPROVING_GATE),
+        benchmark_run(improving=False, gate=CAPPED_GATE),
         benchmark_run(improving=False, agent={"importPath": "mine:Agent", "configMapRef": {"name": "mine"}}),
         benchmark_run(improving=False, agent={"importPath": "mine:Agent", "source": {"uri": "pvc://data/agent"}}),
     ),

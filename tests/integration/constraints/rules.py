@@ -106,12 +106,20 @@ def _names(kind: str) -> list[RuleRow]:
 
 def _gates(node: str, first: str, *, variant: int = 0) -> list[RuleRow]:
     """Return the rules of a list of gates, whose first has a minimum."""
+    mean = {"metric": "Mean", "minimum": "0"}
     return [
         RuleRow(
             node=f"{node}[]",
-            message="give exactly one of minimum and minimumImprovement",
-            accept=({first: {"metric": "Mean", "minimumImprovement": "0"}},),
-            reject=({first: {"metric": "Mean"}}, {f"{first}.minimumImprovement": "0"}),
+            message="give exactly one of minimum, maximum and minimumImprovement",
+            accept=(
+                {first: {"metric": "Mean", "minimumImprovement": "0"}},
+                {first: {"metric": "Mean", "maximum": "1"}},
+            ),
+            reject=(
+                {first: {"metric": "Mean"}},
+                {first: {**mean, "minimumImprovement": "0"}},
+                {first: {**mean, "maximum": "0"}},
+            ),
             variant=variant,
         ),
         RuleRow(
@@ -119,6 +127,20 @@ def _gates(node: str, first: str, *, variant: int = 0) -> list[RuleRow]:
             message="minimumImprovement works on Mean only",
             accept=({first: {"metric": "Coverage", "minimum": "0"}},),
             reject=tuple({first: {"metric": one, "minimumImprovement": "0"}} for one in ("Coverage", "StrictMean")),
+            variant=variant,
+        ),
+        RuleRow(
+            node=f"{node}[]",
+            message="k belongs to PassAtK",
+            accept=({first: {"metric": "PassAtK", "k": 1, "minimum": "0"}},),
+            reject=({first: {"metric": "PassAtK", "minimum": "0"}}, {first: {**mean, "k": 1}}),
+            variant=variant,
+        ),
+        RuleRow(
+            node=f"{node}[]",
+            message="confidence works on Mean only",
+            accept=({first: {**mean, "confidence": "0.9"}},),
+            reject=({first: {"metric": "StrictMean", "minimum": "0", "confidence": "0.9"}},),
             variant=variant,
         ),
     ]
@@ -590,6 +612,18 @@ RULES: tuple[RuleRow, ...] = (
         message="shards must be at most concurrency",
         accept=({"spec.shards": 4}, {"spec.shards": MISSING, "spec.concurrency": 1}),
         reject=({"spec.shards": 5},),
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec",
+        message="a gate's k is above attempts",
+        accept=({"spec.gates.0": {"metric": "PassAtK", "k": 2, "minimum": "0"}, "spec.attempts": 2},),
+        reject=({"spec.gates.0": {"metric": "PassAtK", "k": 2, "minimum": "0"}},),
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec",
+        message="a gate on Cost needs prices",
+        accept=({"spec.gates.0": {"metric": "Cost", "maximum": "1"}},),
+        reject=({"spec.gates.0": {"metric": "Cost", "maximum": "1"}, "spec.prices": MISSING},),
     ),
     RuleRow(
         node="BenchmarkRun.spec",

@@ -9,14 +9,19 @@ from typing import Any
 
 from integration.constraints.objects import DIGEST
 
+METRICS = (
+    *("Mean", "StrictMean", "Coverage", "PassAtK", "ErrorRate", "TimeoutRate", "TruncationRate", "OverflowRate"),
+    *("TokensPerTrial", "Cost", "DurationSeconds"),
+)
 BR, LT, MS = "BenchmarkRun", "LoRATrainingJob", "ModelServer"
 
 ENUMS: Mapping[str, tuple[Any, ...]] = {
     f"{BR}.spec.agent.name": ("terminus-2", "whetstone", "oracle", "nop"),
-    f"{BR}.spec.gates[].metric": ("Mean", "StrictMean", "Coverage"),
     f"{BR}.spec.suite.harbor.environment.kind": ("Pod", "Process"),
     f"{BR}.spec.suite.harbor.environment.networkLimits": ("Enforced", "BestEffort"),
     f"{BR}.spec.suite.harbor.refused": ("Fail", "Exclude"),
+    f"{BR}.spec.gates[].metric": METRICS,
+    f"{BR}.spec.gates[].confidence": ("0.9", "0.95", "0.99"),
     f"{BR}.status.comparison.verdict": ("Better", "Worse", "Inconclusive", "NotComparable"),
     f"{LT}.spec.backend": ("TRL", "Unsloth"),
     f"{LT}.spec.distributed.strategy": ("Auto", "DDP", "FSDP"),
@@ -37,7 +42,8 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
     f"{LT}.spec.plan.packing": ("Auto", "PaddingFree", "Padded"),
     f"{LT}.status.plan.packing": ("Auto", "PaddingFree", "Padded"),
     f"{LT}.spec.workspace.claimTemplate.accessModes[]": ("ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"),
-    f"{MS}.spec.aliases[].promotion.gates[].metric": ("Mean", "StrictMean", "Coverage"),
+    f"{MS}.spec.aliases[].promotion.gates[].metric": METRICS,
+    f"{MS}.spec.aliases[].promotion.gates[].confidence": ("0.9", "0.95", "0.99"),
     f"{MS}.spec.engine.dtype": ("Auto", "Float32", "BFloat16", "Float16"),
     f"{MS}.spec.engine.quantization": (
         *("Fp8", "Awq", "AwqMarlin", "Gptq", "GptqMarlin"),
@@ -63,6 +69,8 @@ RANGES: Mapping[str, tuple[int, int]] = {
     f"{BR}.spec.concurrency": (1, 256),
     f"{BR}.spec.shards": (1, 64),
     f"{BR}.spec.passAtK[]": (1, 100),
+    f"{BR}.spec.gates[].k": (1, 100),
+    f"{MS}.spec.aliases[].promotion.gates[].k": (1, 100),
     f"{BR}.spec.sampling.seed": (0, 4294967295),
     f"{BR}.spec.suite.harbor.environment.queueSeconds": (1, 604800),
     f"{BR}.spec.suite.harbor.environment.startSeconds": (1, 86400),
@@ -484,6 +492,7 @@ FORMATS: Mapping[str, Format] = {
     f"{BR}.spec.agent.source.uri": URI,
     f"{BR}.spec.baselineRef.name": OBJECT_NAME,
     f"{BR}.spec.gates[].minimum": DECIMAL,
+    f"{BR}.spec.gates[].maximum": DECIMAL,
     f"{BR}.spec.prices.inputPerMillion": DECIMAL,
     f"{BR}.spec.prices.outputPerMillion": DECIMAL,
     f"{BR}.spec.gates[].minimumImprovement": DECIMAL,
@@ -571,6 +580,7 @@ FORMATS: Mapping[str, Format] = {
     f"{MS}.spec.model.trainingJobRef.name": OBJECT_NAME,
     f"{MS}.spec.aliases[].name": SERVED_NAME,
     f"{MS}.spec.aliases[].promotion.gates[].minimum": DECIMAL,
+    f"{MS}.spec.aliases[].promotion.gates[].maximum": DECIMAL,
     f"{MS}.spec.aliases[].promotion.gates[].minimumImprovement": DECIMAL,
     f"{MS}.spec.aliases[].promotion.suiteDigest": CONTENT_DIGEST,
     f"{MS}.spec.aliases[].targets[].adapter": SERVED_NAME,

@@ -8,7 +8,26 @@ from whetstone_api.benchmarkrun import BenchmarkRunSpec
 from whetstone_api.vocabulary import Reason
 from whetstone_operator.controllers.gates import judge_gates, judge_validity
 
-RESULTS = RunResults(tasks=20, trials=20, mean="0.8", strict_mean="0.76", coverage="0.95", void=1)
+RESULTS = RunResults.model_validate(
+    {
+        "tasks": 20,
+        "trials": 20,
+        "mean": "0.8",
+        "strictMean": "0.76",
+        "interval": {"low": "0.6", "high": "0.9"},
+        "furtherIntervals": [{"low": "0.65", "high": "0.88", "confidence": "0.9"}],
+        "passAtK": [{"k": 1, "value": "0.8", "tasks": 20}, {"k": 5, "value": "0.9", "tasks": 19}],
+        "coverage": "0.95",
+        "void": 1,
+        "timeouts": 2,
+        "truncations": 4,
+        "contextOverflows": 1,
+        "promptTokens": 900,
+        "completionTokens": 100,
+        "cost": "1.25",
+        "durationSeconds": 60,
+    }
+)
 
 
 def make_spec(*gates: dict[str, Any], maximum_error_rate: str = "0.1") -> BenchmarkRunSpec:
@@ -24,9 +43,15 @@ def make_spec(*gates: dict[str, Any], maximum_error_rate: str = "0.1") -> Benchm
 
 
 def comparison(low: str, *, verdict: str = "Better") -> RunComparison:
-    interval = {"low": low, "high": "0.9"}
     return RunComparison.model_validate(
-        {"baseline": "base", "verdict": verdict, "difference": "0.7", "interval": interval, "message": "other agent"}
+        {
+            "baseline": "base",
+            "verdict": verdict,
+            "difference": "0.7",
+            "interval": {"low": low, "high": "0.9"},
+            "furtherIntervals": [{"low": "-0.1", "high": "0.95", "confidence": "0.99"}],
+            "message": "other agent",
+        }
     )
 
 
@@ -41,6 +66,30 @@ def comparison(low: str, *, verdict: str = "Better") -> RunComparison:
         ({"metric": "Mean", "minimumImprovement": "0"}, "0", False),
         ({"metric": "Mean", "minimumImprovement": "0.5"}, "0.4", False),
         ({"metric": "Mean", "minimumImprovement": "0"}, None, False),
+        ({"metric": "Mean", "minimumImprovement": "0", "confidence": "0.95"}, "0.4", True),
+        ({"metric": "Mean", "minimumImprovement": "0", "confidence": "0.99"}, "0.4", False),
+        ({"metric": "Mean", "minimumImprovement": "0", "confidence": "0.9"}, "0.4", False),
+        ({"metric": "Mean", "maximum": "0.8"}, None, True),
+        ({"metric": "Mean", "maximum": "0.79"}, None, False),
+        ({"metric": "Mean", "minimum": "0.6", "confidence": "0.95"}, None, True),
+        ({"metric": "Mean", "minimum": "0.61", "confidence": "0.95"}, None, False),
+        ({"metric": "Mean", "minimum": "0.65", "confidence": "0.9"}, None, True),
+        ({"metric": "Mean", "maximum": "0.89", "confidence": "0.95"}, None, False),
+        ({"metric": "PassAtK", "k": 5, "minimum": "0.9"}, None, True),
+        ({"metric": "PassAtK", "k": 5, "minimum": "0.91"}, None, False),
+        ({"metric": "PassAtK", "k": 2, "minimum": "0"}, None, False),
+        ({"metric": "ErrorRate", "maximum": "0.05"}, None, True),
+        ({"metric": "ErrorRate", "maximum": "0.04"}, None, False),
+        ({"metric": "TimeoutRate", "maximum": "0.105264"}, None, True),
+        ({"metric": "TimeoutRate", "maximum": "0.1"}, None, False),
+        ({"metric": "TruncationRate", "maximum": "0.2"}, None, False),
+        ({"metric": "OverflowRate", "maximum": "0.05"}, None, False),
+        ({"metric": "OverflowRate", "maximum": "0.06"}, None, True),
+        ({"metric": "TokensPerTrial", "maximum": "50"}, None, True),
+        ({"metric": "TokensPerTrial", "maximum": "49"}, None, False),
+        ({"metric": "Cost", "maximum": "1.25"}, None, True),
+        ({"metric": "Cost", "maximum": "1.2"}, None, False),
+        ({"metric": "DurationSeconds", "maximum": "59"}, None, False),
     ],
 )
 def test_gate_holds_or_not(gate: dict[str, str], low: str | None, passes: bool) -> None:
@@ -54,6 +103,21 @@ def test_failed_gate_is_named_with_both_figures() -> None:
     gate = {"metric": "Mean", "minimum": "0.9"}
     judged = judge_gates(make_spec(gate), results=RESULTS, comparison=None, contaminated=[])
     assert judged.message == "spec.gates[0]: Mean is 0.8, the gate asks for at least 0.9"
+
+
+def test_a_figure_that_the_run_does_not_have_fails_its_gate_and_says_what_to_do() -> None:
+    gates = ({"metric": "Cost", "maximum": "9"}, {"metric": "Mean", "minimum": "0", "confidence": "0.99"})
+    bare = RESULTS.model_copy(update={"cost": None})
+    judged = judge_gates(make_spec(*gates), results=bare, comparison=None, contaminated=[])
+    assert judged.status == "False"
+    assert "spec.gates[0]: the run has no Cost; set spec.prices" in judged.message
+    assert "spec.gates[1]: the run has no Mean" in judged.message
+
+
+def test_a_failed_bound_with_confidence_names_the_end_of_the_interval() -> None:
+    gate = {"metric": "Mean", "minimum": "0.7", "confidence": "0.95"}
+    judged = judge_gates(make_spec(gate), results=RESULTS, comparison=None, contaminated=[])
+    assert "the lower end of Mean's 0.95 interval is 0.6, the gate asks for at least 0.7" in judged.message
 
 
 def test_runs_that_cannot_be_compared_never_pass_an_improvement() -> None:

@@ -16,7 +16,7 @@ from whetstone_artifacts.sources.parcel import read_parcel
 from whetstone_artifacts.sources.push import open_destination
 from whetstone_artifacts.training_choice import memory_bytes
 
-from whetstone_cli import bundle, runs
+from whetstone_cli import bundle, power, runs
 from whetstone_cli.exits import EXIT_INVALID, EXIT_USAGE
 
 
@@ -162,6 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     memory.add_argument("--output", choices=("text", "json"), default="text")
     runs.add_commands(commands)
     bundle.add_commands(commands)
+    power.add_command(commands)
     options = parser.parse_args(arguments)
     if "command_function" in options:
         return int(options.command_function(options))

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 from whetstone_api.adapter_artifact import LINEAGE_FILE, Lineage
+from whetstone_api.benchmark_collect import Collected
 from whetstone_api.benchmark_result import RunComparison
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.jobs import BenchmarkConfig
@@ -28,6 +29,7 @@ from whetstone_artifacts.reporting import Reporter
 from whetstone_agent.admission import admit_tasks, count_refused
 from whetstone_agent.agents.catalog import asks_model, validate_agent
 from whetstone_agent.agents.doorway import model_door
+from whetstone_agent.collect import collect
 from whetstone_agent.comparison import read_baseline
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.harness import (
@@ -91,11 +93,13 @@ async def run_benchmark(
         if artifact is None:
             await _measure(request, settings, reporter)
             artifact = _score(request, reporter)
-        if artifact is not None:
-            artifact = told_artifact(artifact, config)
-            with _results_lock(request):
-                _write_page(request, artifact)
-    return _shard_report(request) if artifact is None else _report(request, artifact, adopted=adopted)
+        if artifact is None:
+            return _shard_report(request)
+        artifact = told_artifact(artifact, config)
+        with _results_lock(request):
+            _write_page(request, artifact)
+            collected = _collect(request, artifact)
+    return _report(request, artifact, adopted=adopted, collected=collected)
 
 
 def _admit(config: BenchmarkConfig, shard: Shard) -> Request:
@@ -316,7 +320,15 @@ def training_tasks(config: BenchmarkConfig) -> list[str]:
         return known
 
 
-def _report(request: Request, artifact: RunArtifact, *, adopted: bool) -> TerminationReport:
+def _collect(request: Request, artifact: RunArtifact) -> Collected | None:
+    spec = request.config.collect
+    identities = {task.name: task.identity for task in request.tasks}
+    return None if spec is None else collect(request.output, artifact, spec=spec, identities=identities)
+
+
+def _report(
+    request: Request, artifact: RunArtifact, *, adopted: bool, collected: Collected | None
+) -> TerminationReport:
     config = request.config
     comparison = _comparison(request, artifact)
     contaminated = contaminated_tasks(request.tasks, training_tasks(config))
@@ -329,6 +341,8 @@ def _report(request: Request, artifact: RunArtifact, *, adopted: bool) -> Termin
         "adopted": adopted,
         "finishedAt": artifact.finished_at,
     }
+    if collected is not None:
+        result["collected"] = collected.to_wire()
     if comparison is not None:
         result["comparison"] = comparison.to_wire()
     return TerminationReport(

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from whetstone_api.benchmark_agent import AgentSpec, SamplingSpec
+from whetstone_api.benchmark_collect import Collected, CollectSpec
 from whetstone_api.benchmark_gates import GateSpec
 from whetstone_api.benchmark_result import RunComparison, RunProgress, RunResults, TokenPrices
 from whetstone_api.benchmark_suite import SuiteSpec
@@ -52,6 +53,8 @@ class BenchmarkRunSpec(RunToEndSpec):
     """Each k for which pass@k is told, at most `attempts`; 1 and `attempts` when absent."""
     prices: TokenPrices | None = None
     """What tokens cost, for `status.results.cost`."""
+    collect: CollectSpec | None = None
+    """What of the scored trials is kept as training data."""
     maximum_error_rate: DecimalString = "0.1"
     """Share of void trials above which the run is not Valid."""
     output: Source
@@ -105,6 +108,8 @@ class BenchmarkRunStatus(Status):
     """What was measured."""
     results: RunResults | None = None
     """The figures."""
+    collected: Collected | None = None
+    """The training data that `spec.collect` asked for."""
     comparison: RunComparison | None = None
     """The comparison with the baseline."""
     recipe_digest: Annotated[str, Field(max_length=71)] | None = None

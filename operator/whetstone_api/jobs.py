@@ -6,6 +6,7 @@ All places are paths inside the container; the operator has resolved references 
 from pydantic import Field
 
 from whetstone_api.benchmark_agent import AgentSpec, SamplingSpec
+from whetstone_api.benchmark_collect import CollectSpec
 from whetstone_api.benchmark_result import TokenPrices
 from whetstone_api.benchmark_suite import HarborSuite
 from whetstone_api.benchmark_target import EngineIdentity
@@ -50,6 +51,8 @@ class DatasetFile(WireModel):
     """Folder of the Secret with what that place asks for."""
     digest: str | None = None
     """`sha256:…` that it must have; None for any."""
+    collected_uri: str | None = None
+    """Place of the rows that a BenchmarkRun collected, when it was resolved."""
     weight: str | None = None
     filter: RowFilter | None = None
 
@@ -136,6 +139,7 @@ class BenchmarkConfig(WireModel):
     pass_at_k: list[int] | None = None
     """Each k for which pass@k is told; 1 and `attempts` when absent."""
     prices: TokenPrices | None = None
+    collect: CollectSpec | None = None
     concurrency: int
     shards: int = 1
     """Pods that share the work; each knows its index from the Job."""

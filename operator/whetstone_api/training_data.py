@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from whetstone_api.benchmark_collect import CollectedRef
 from whetstone_api.schema import ApiModel, DecimalString, KeyRef, Rule, SignedDecimalString, VolumeName
 from whetstone_api.source import FileSource
 from whetstone_api.training_evaluation import EvaluationReport
@@ -38,12 +39,17 @@ class DatasetSpec(ApiModel):
     """A file of JSON lines, or of Parquet where its name says `.parquet`; fetched into the workspace from outside."""
     config_map_ref: KeyRef | None = None
     """A key of a ConfigMap that holds the JSON lines."""
+    benchmark_run_ref: CollectedRef | None = None
+    """The rows that a BenchmarkRun collected; it is waited for until it is Complete."""
     weight: Weight | None = None
     """How often an epoch learns each row, 1 when absent: `"2"` twice, `"0.5"` a half of the rows."""
     filter: RowFilter | None = None
     """Which rows are used; all when absent."""
     rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(rule="has(self.source) != has(self.configMapRef)", message="give exactly one of source and configMapRef"),
+        Rule(
+            rule="[has(self.source), has(self.configMapRef), has(self.benchmarkRunRef)].filter(x, x).size() == 1",
+            message="give exactly one of source, configMapRef and benchmarkRunRef",
+        ),
     )
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from integration.operator_process import OperatorProcess
-from integration.world import ADAPTER, DATASET, TRAINING_SPEC, World, user_error
+from integration.world import ADAPTER, DATASET, RESULTS, TRAINING_SPEC, World, user_error
 from support.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -298,3 +298,55 @@ def test_secret_of_a_dataset_is_waited_for_before_anything_runs(world: World, op
         namespace=world.namespace,
     )
     world.wait_job("train", "prepare")
+
+
+ROWS = {"sft": {"uri": "pvc://results/run/collect/sft-0.jsonl", "digest": "sha256:" + "c" * 64, "rows": 3}}
+COLLECTING = {"agent": {"name": "oracle"}, "collect": {"sft": {}}}
+FROM_RUN = [{"name": "d", "benchmarkRunRef": {"name": "run"}}]
+
+
+def test_rows_of_a_run_are_waited_for_and_pinned(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.train(datasets=FROM_RUN)
+    told = world.wait_reason(KIND, "train", "ReferenceNotFound")
+    assert told["message"].startswith("spec.datasets[0].benchmarkRunRef.name: BenchmarkRun run does not exist")
+    world.benchmark(**COLLECTING)
+    world.wait_reason(KIND, "train", "ReferenceNotReady")
+    world.account()
+    world.serve()
+    world.start_engines()
+    world.end_well(world.wait_job("run", "run"), results=RESULTS, collected=ROWS)
+    prepare = world.wait_job("train", "prepare")
+    assert world.get("BenchmarkRun", "run")["status"]["collected"] == ROWS
+    dataset = json.loads(world.get("ConfigMap", "train-config")["data"]["config.json"])["datasets"][0]
+    assert dataset["path"] == "/mnt/claims/results/run/collect/sft-0.jsonl"
+    assert dataset["digest"] == ROWS["sft"]["digest"]
+    mounts = {one["name"]: one for one in prepare["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]}
+    assert mounts["claim-results"]["readOnly"]
+    # What a started job learns from stays, whatever becomes of the run.
+    world.api.delete("BenchmarkRun", "run", namespace=world.namespace)
+    world.end_well(prepare, dataset=DATASET)
+    mounts = world.wait_job("train", "train")["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+    assert "claim-results" in {one["name"] for one in mounts}
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason", "words"),
+    [
+        ({"results": {**RESULTS, "void": 8}, "collected": ROWS}, "ReferenceFailed", "run is not Valid"),
+        ({"results": RESULTS}, "ReferenceFailed", "did not collect rows of kind SFT"),
+        ({"results": RESULTS, "collected": {"sft": {**ROWS["sft"], "rows": 0}}}, "DatasetEmpty", "no row of kind SFT"),
+    ],
+)
+def test_run_that_nothing_can_be_learned_from_is_refused(
+    world: World, operator: OperatorProcess, ending: dict[str, object], reason: str, words: str
+) -> None:
+    world.claims()
+    world.account()
+    world.serve()
+    world.start_engines()
+    world.benchmark(**COLLECTING)
+    world.end_well(world.wait_job("run", "run"), **ending)
+    world.train(datasets=FROM_RUN)
+    assert words in world.wait_reason(KIND, "train", reason)["message"]
+    assert world.jobs("train") == []

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from pydantic import ValidationError
+from whetstone_api.benchmark_collect import Collected
 from whetstone_api.benchmark_result import RunComparison, RunResults, Verdict
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.benchmarkrun import BenchmarkRun
@@ -256,6 +257,8 @@ def _conclude(work: Run, report: TerminationReport, *, changed: str | None) -> N
     for key in ("recipeDigest", "suiteDigest"):
         if result.get(key):
             work.status[key] = str(result[key])
+    if result.get("collected"):
+        work.status["collected"] = read_result(work, Collected, result["collected"], reporter="runner").to_wire()
     contaminated = [str(name) for name in result.get("contaminated") or []]
     validity = judge_validity(results, spec.maximum_error_rate)
     gates = judge_gates(spec, results=results, comparison=comparison, contaminated=contaminated)

@@ -7,13 +7,18 @@ from typing import Any
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.reports import TerminationReport
-from whetstone_api.source import Source
+from whetstone_api.source import FileSource, Source
 from whetstone_api.training_data import DatasetReport
 from whetstone_api.training_plan import ChosenPlan, MemoryEstimate
 from whetstone_api.training_result import MAX_WARNING, MAX_WARNINGS, MergedModel, PublishedAdapter
 from whetstone_api.vocabulary import ConditionType, Reason
 
-from whetstone_operator.controllers.datasets import dataset_claim_fields, require_datasets
+from whetstone_operator.controllers.datasets import (
+    configured_collected,
+    dataset_claim_fields,
+    require_datasets,
+    resolve_collected,
+)
 from whetstone_operator.controllers.init_adapter import resolve_init_adapter, resolve_reference_adapter
 from whetstone_operator.controllers.job_changes import follow_changes
 from whetstone_operator.controllers.job_outcome import attempts
@@ -86,6 +91,7 @@ class Attempt:
         self._served_rank: int | None = None
         self._init: Source | None = None
         self._reference: Source | None = None
+        self._collected: dict[str, FileSource] = {}
         self._published: TerminationReport | None = None
 
     def steps(self) -> list[Step[LoRATrainingJob]]:
@@ -141,12 +147,13 @@ class Attempt:
     async def resolve(self, work: Training) -> None:
         """Find base model and adapter to go on from. Once a Job exists, those that it was created for stay."""
         if self._jobs:
-            self._base, self._init, self._reference = await _configured_sources(work)
+            self._base, self._init, self._reference, self._collected = await _configured_sources(work)
             self._configured = self._base is not None
         if self._base is None:
             self._base, self._served_rank = await _resolve_base(work)
             self._init = await resolve_init_adapter(work)
             self._reference = await resolve_reference_adapter(work)
+            self._collected = await resolve_collected(work)
 
     async def check(self, work: Training) -> None:
         """Check what the pods mount, and write their configuration."""
@@ -226,6 +233,7 @@ class Attempt:
             settings=work.context.settings,
             retry=handled_retry(work),
             stalls=int(work.status.get("stalls") or 0),
+            collected=self._collected,
             served_rank=self._served_rank,
         )
 
@@ -247,16 +255,19 @@ class Attempt:
             raise
 
 
-async def _configured_sources(work: Training) -> tuple[Source | None, Source | None, Source | None]:
-    """Return base, adapter to go on from and reference's as they are configured; no base means no configuration."""
+type _Sources = tuple[Source | None, Source | None, Source | None, dict[str, FileSource]]
+
+
+async def _configured_sources(work: Training) -> _Sources:
+    """Return base, adapter to go on from, reference's and collected rows as configured; no base: nothing is."""
     found = await work.context.kube.get(CONFIG_MAP, work.namespace, config_name(work.resource))
     try:
         config = json.loads((found or {})["data"][CONFIG_KEY])
         others = config.get("initAdapterSource"), (config.get("reference") or {}).get("adapterSource")
         init, reference = (Source(uri=uri) if uri else None for uri in others)
-        return Source(uri=config["baseModelSource"]), init, reference
+        return Source(uri=config["baseModelSource"]), init, reference, configured_collected(config["datasets"])
     except (KeyError, TypeError, ValueError):
-        return None, None, None
+        return None, None, None, {}
 
 
 async def _resolve_base(work: Training) -> tuple[Source, int | None]:
@@ -304,7 +315,7 @@ def _claim_fields(plan: TrainingPlan) -> dict[str, str]:
     for name, place in (("adapter", plan.reference), ("model", reference_model(job))):
         if place is not None:
             fields[f"spec.preference.reference.{name} ({place.uri})"] = place.claim
-    fields |= dataset_claim_fields(job)
+    fields |= dataset_claim_fields(job, plan.collected)
     if job.spec.workspace.claim_name is not None:
         fields["spec.workspace.claimName"] = job.spec.workspace.claim_name
     fields["spec.output.adapter.uri"] = job.spec.output.adapter.claim

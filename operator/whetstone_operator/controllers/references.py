@@ -59,6 +59,17 @@ async def find_training_job(work: Work[Any], name: str) -> LoRATrainingJob | Non
     return None if found is None else LoRATrainingJob.model_validate({"status": {}, **found})
 
 
+async def find_run(work: Work[Any], name: str) -> BenchmarkRun | None:
+    """Return a BenchmarkRun of the object's namespace; None where it does not exist.
+
+    Args:
+        work: The object that refers to it; woken when the run changes.
+        name: Name of the run.
+    """
+    work.depends_on(BENCHMARK_RUN.plural, name)
+    return await _run(work, name)
+
+
 async def require_baseline(work: Work[BenchmarkRun], name: str) -> BenchmarkRun:
     """Return the baseline of a run once it is complete.
 
@@ -71,8 +82,7 @@ async def require_baseline(work: Work[BenchmarkRun], name: str) -> BenchmarkRun:
         Stalled: It failed, or the references form a cycle.
     """
     field = "spec.baselineRef.name"
-    work.depends_on(BENCHMARK_RUN.plural, name)
-    baseline = await _run(work, name)
+    baseline = await find_run(work, name)
     if baseline is None:
         raise Waiting(
             Reason.REFERENCE_NOT_FOUND,
@@ -188,7 +198,7 @@ async def require_account(work: Work[BenchmarkRun], name: str) -> None:
         )
 
 
-async def _run(work: Work[BenchmarkRun], name: str) -> BenchmarkRun | None:
+async def _run(work: Work[Any], name: str) -> BenchmarkRun | None:
     found = await work.context.kube.get(BENCHMARK_RUN, work.namespace, name)
     return None if found is None else BenchmarkRun.model_validate({**found, "status": found.get("status") or {}})
 

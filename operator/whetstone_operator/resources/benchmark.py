@@ -103,6 +103,7 @@ def benchmark_config(plan: BenchmarkPlan) -> BenchmarkConfig:
         attempts=spec.attempts,
         pass_at_k=_told_ks(spec),
         prices=spec.prices,
+        collect=spec.collect,
         concurrency=plan.concurrency,
         shards=spec.shards,
         output_path=spec.output.mount_path,

@@ -4,13 +4,13 @@ The Job Merge also copies what is published to the places of `output.push`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from whetstone_api.jobs import ObjectIdentity, TrainingConfig
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
-from whetstone_api.source import Source
+from whetstone_api.source import FileSource, Source
 from whetstone_api.trainer_status import TOKEN_VARIABLE, URL_VARIABLE
 from whetstone_api.training_backend import Backend
 from whetstone_api.training_data import PreparationSpec
@@ -55,6 +55,7 @@ class TrainingPlan:
         retry: The retry request that this attempt answers.
         reference: Folder of the adapter of the reference.
         stalls: How often the training has hung.
+        collected: Rows of BenchmarkRuns, by the name of their dataset.
         served_rank: Highest rank that the ModelServer of the base model loads; None for no limit known.
     """
 
@@ -65,6 +66,7 @@ class TrainingPlan:
     retry: str | None
     reference: Source | None = None
     stalls: int = 0
+    collected: Mapping[str, FileSource] = field(default_factory=dict)
     served_rank: int | None = None
 
 
@@ -98,7 +100,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         init_adapter_mode=job.spec.init_adapter.mode if job.spec.init_adapter else InitMode.CONTINUE,
         served_rank=plan.served_rank,
         stall_seconds=job.spec.stall.minutes * 60.0 if job.spec.stall else None,
-        datasets=dataset_files(job, workspace=workspace),
+        datasets=dataset_files(job, workspace=workspace, collected=plan.collected),
         preparation=job.spec.preparation or PreparationSpec(),
         evaluation=job.spec.evaluation,
         method=job.spec.method,
@@ -150,7 +152,7 @@ def claims(plan: TrainingPlan, stage: str) -> dict[str, bool]:
     """Return whether each claim that the pods of a stage mount is writable, by name."""
     spec = plan.job.spec
     adapter, merged = spec.output.adapter.claim, spec.output.merged
-    sources = (plan.init, plan.reference, reference_model(plan.job), *dataset_claims(plan.job))
+    sources = (plan.init, plan.reference, reference_model(plan.job), *dataset_claims(plan.job, plan.collected))
     data = [source.claim for source in sources if source is not None]
     read, written = {
         # Whether the adapter is published already is looked up before anything is trained.

@@ -196,7 +196,11 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
         "backend": "TRL",
         **({"preference": preference} if pairs else {}),
         "datasets": [
-            {"name": "d", "configMapRef": {"name": "data", "key": "train.jsonl"}}
+            (
+                {"name": "d", "benchmarkRunRef": {"name": "run", "kind": "Preference"}}
+                if pairs
+                else {"name": "d", "configMapRef": {"name": "data", "key": "train.jsonl"}}
+            )
             if referring
             else {
                 "name": "d",
@@ -371,6 +375,10 @@ def benchmark_run(*, improving: bool, gate: Object = GATE, agent: Object = NAMED
         "shards": 2,
         "baselineRef": {"name": "baseline"},
         "gates": [gate],
+        "collect": {
+            "sft": {"minimumReward": "1", "per": "Episode", "trialsPerTask": 1},
+            "preference": {"minimumDifference": "1", "pairsPerTask": 1},
+        },
         "passAtK": [1],
         "prices": {"inputPerMillion": "0.1", "outputPerMillion": "0.4"},
         "maximumErrorRate": "0.1",
@@ -419,6 +427,10 @@ def benchmark_run(*, improving: bool, gate: Object = GATE, agent: Object = NAMED
             "completionTokens": 1,
             "durationSeconds": 1,
             "uri": "pvc://results/run",
+        },
+        "collected": {
+            "sft": {"uri": "pvc://results/run/collect/sft-0.jsonl", "digest": DIGEST, "rows": 1},
+            "preference": {"uri": "pvc://results/run/collect/preference-0.jsonl", "digest": DIGEST, "rows": 1},
         },
         "comparison": {
             "baseline": "baseline",

@@ -420,9 +420,16 @@ RULES: tuple[RuleRow, ...] = (
     ),
     RuleRow(
         node="LoRATrainingJob.spec.datasets[]",
-        message="give exactly one of source and configMapRef",
-        accept=({"spec.datasets.0": {"name": "d", "configMapRef": {"name": "m", "key": "k"}}},),
-        reject=({"spec.datasets.0": {"name": "d"}}, {"spec.datasets.0.configMapRef": {"name": "m", "key": "k"}}),
+        message="give exactly one of source, configMapRef and benchmarkRunRef",
+        accept=(
+            {"spec.datasets.0": {"name": "d", "configMapRef": {"name": "m", "key": "k"}}},
+            {"spec.datasets.0": {"name": "d", "benchmarkRunRef": {"name": "r"}}},
+        ),
+        reject=(
+            {"spec.datasets.0": {"name": "d"}},
+            {"spec.datasets.0.configMapRef": {"name": "m", "key": "k"}},
+            {"spec.datasets.0.benchmarkRunRef": {"name": "r"}},
+        ),
     ),
     RuleRow(
         node="LoRATrainingJob.spec.datasets[].filter",
@@ -608,6 +615,18 @@ RULES: tuple[RuleRow, ...] = (
         variant=1,
     ),
     RuleRow(
+        node="BenchmarkRun.spec.collect",
+        message="collect needs sft or preference",
+        accept=({"spec.collect": {"sft": {}}}, {"spec.collect": {"preference": {}}}),
+        reject=({"spec.collect": {}},),
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec.collect.preference",
+        message="minimumDifference must be above 0",
+        accept=({"spec.collect.preference.minimumDifference": "0.1"},),
+        reject=({"spec.collect.preference.minimumDifference": "0.0"},),
+    ),
+    RuleRow(
         node="BenchmarkRun.spec",
         message="shards must be at most concurrency",
         accept=({"spec.shards": 4}, {"spec.shards": MISSING, "spec.concurrency": 1}),
@@ -691,6 +710,7 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "shards": 3,
         "baselineRef": {"name": "other"},
         "gates": MISSING,
+        "collect": MISSING,
         "passAtK": MISSING,
         "prices": {"inputPerMillion": "1"},
         "maximumErrorRate": "0.2",

@@ -77,8 +77,8 @@ class Watchdog:
                 if left is not None and left <= 0:
                     self._due, self._told = None, True
                     words = f"no step for {time.monotonic() - self._at:.0f} seconds after step {self._step}; {where()}"
-                    log.error("%s", words)
                     self._tell(words)
+                    log.error("%s", words)
                 else:
                     self._changed.wait(left)
 

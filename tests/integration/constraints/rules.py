@@ -183,13 +183,13 @@ RULES: tuple[RuleRow, ...] = (
         reject=({"spec.suite.harbor.images": {}},),
     ),
     _plain_uri("BenchmarkRun.spec.output"),
-    _plain_uri("BenchmarkRun.spec.agent.source", variant=3),
+    _plain_uri("BenchmarkRun.spec.agent.source", variant=4),
     RuleRow(
         node="BenchmarkRun.spec.agent",
         message="give at most one of name and importPath",
         accept=({"spec.agent.importPath": "b.c:D"},),
         reject=({"spec.agent.name": "oracle"},),
-        variant=2,
+        variant=3,
     ),
     RuleRow(
         node="BenchmarkRun.spec.agent",
@@ -206,7 +206,7 @@ RULES: tuple[RuleRow, ...] = (
         message="give at most one of configMapRef and source",
         accept=({"spec.agent": {"importPath": "a:B", "source": {"uri": "pvc://c/p"}}},),
         reject=({"spec.agent.source": {"uri": "pvc://c/p"}},),
-        variant=2,
+        variant=3,
     ),
     RuleRow(
         node="ModelServer.spec",

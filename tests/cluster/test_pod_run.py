@@ -69,7 +69,7 @@ def config(namespace: str, tmp_path: Path) -> BenchmarkConfig:
 
 def scored_trials(config: BenchmarkConfig) -> set[str]:
     """Name the trials that the run's one job folder holds a reward of."""
-    (folder,) = (Path(config.output_path) / "harbor").iterdir()
+    (folder,) = (path for path in (Path(config.output_path) / "harbor").iterdir() if path.is_dir())
     return {trial.name for trial in read_trials(folder) if trial.reward is not None}
 
 

@@ -72,6 +72,7 @@ def test_server_waits_for_the_model_and_keeps_it_when_the_job_is_gone(world: Wor
     world.wait_reason("ModelServer", "server", "ReferenceNotReady")
     world.end_well(merge, merged=MERGED)
     assert engine(world)["args"][0].endswith("/models/merged")
+    eventually(lambda: "model" in world.get("ModelServer", "server")["status"], what="the model is recorded")
     world.api.delete("LoRATrainingJob", "train", namespace=world.namespace)
     operator.kill()
     operator.start()

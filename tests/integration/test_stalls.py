@@ -53,4 +53,4 @@ def test_training_without_a_step_is_started_again_once_and_then_fails(world: Wor
     assert told["reason"] == "TrainingStalled"
     assert "no step for 1 minutes after step 3, as another one before it" in told["message"]
     eventually(lambda: len(world.jobs("train")) == 1, what="only the finished Job of Prepare is left")
-    assert not world.pods(again)
+    eventually(lambda: not world.pods(again), what="its pods are gone")

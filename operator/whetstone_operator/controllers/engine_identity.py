@@ -39,7 +39,8 @@ def identity_change(before: EngineIdentity, deployment: Mapping[str, Any], *, en
         ended_at: When the run's Job ended, RFC 3339: what has changed since then is none of its business.
     """
     now = engine_identity(deployment)
-    if now == before or (ended_at is not None and (at := _changed_at(deployment)) and at > from_rfc3339(ended_at)):
+    # Both times are whole seconds; what waited for the end may follow it within the same one.
+    if now == before or (ended_at is not None and (at := _changed_at(deployment)) and at >= from_rfc3339(ended_at)):
         return None
     changed = [
         f"{name} {old} -> {new}"

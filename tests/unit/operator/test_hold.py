@@ -82,5 +82,6 @@ def test_other_engines_are_told_unless_they_came_after_the_run(other: dict[str, 
     before, now = engine_identity(deployment()), deployment(**other)
     assert words in (identity_change(before, now, ended_at="2026-01-01T00:00:01Z") or "")
     assert words in (identity_change(before, now, ended_at=None) or "")
+    assert identity_change(before, now, ended_at="2026-01-01T00:00:00Z") is None
     assert identity_change(before, now, ended_at="2025-12-31T00:00:00Z") is None
     assert identity_change(before, deployment(), ended_at=None) is None

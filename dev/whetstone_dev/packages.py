@@ -25,6 +25,9 @@ IMAGES = {"buildah": "buildah", "debootstrap": "debootstrap", "runc": "runc", "z
 BROWSER = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 """The same for tests of pages."""
 
+TERMINAL = {"tmux": "tmux"}
+"""The same for tests of terminus-2 without pods; pods get it from the benchmark image."""
+
 
 def install(wanted: dict[str, str]) -> None:
     """Install the packages of the programs that are missing.

@@ -8,9 +8,16 @@ import pytest
 from unit.agent.fake_model import FakeModel, Mind
 from whetstone_agent.harness import EnvironmentChoice
 from whetstone_api.jobs import BenchmarkConfig
+from whetstone_dev import packages
 
 LOCAL = "unit.agent.local_process:LocalProcessEnvironment"
 SERVED = "terminal--1a2b3c4d"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def terminal() -> None:
+    """Have the tmux that terminus-2 types into: it would fetch one itself, within its trial's time."""
+    packages.install(packages.TERMINAL)
 
 
 def write_task(parent: Path, name: str, *, file: str = "done.txt", metadata: str = "") -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.leaderboard import TASKS, Submitter, check, job_folders, write_submission
 
-from whetstone_cli.exits import EXIT_INVALID, EXIT_USAGE
+from whetstone_cli.exits import EXIT_INVALID, EXIT_USAGE, refused
 
 _ABOUT = {
     "--agent-url": "page or repository of the agent",
@@ -59,12 +59,8 @@ def leaderboard(options: argparse.Namespace) -> int:
     )
     try:
         folder = write_submission(jobs, submitter, options.output)
-    except ModuleNotFoundError as error:
-        sys.stderr.write(f"whetstone: {error.name} is missing; install whetstone[cli]\n")
-        return EXIT_USAGE
-    except ArtifactError as error:
-        sys.stderr.write(f"whetstone: {error.message}\n")
-        return EXIT_INVALID
+    except (ModuleNotFoundError, ArtifactError) as error:
+        return refused(error)
     except OSError as error:
         sys.stderr.write(f"whetstone: {error.filename}: {error.strerror}\n")
         return EXIT_USAGE

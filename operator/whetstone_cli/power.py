@@ -9,7 +9,7 @@ from typing import Final
 from whetstone_api.run_artifact import TaskScore
 from whetstone_artifacts.errors import ArtifactError
 
-from whetstone_cli.exits import EXIT_INVALID, EXIT_USAGE
+from whetstone_cli.exits import EXIT_INVALID, refused
 
 ATTEMPTS: Final = (1, 2, 3, 5, 10, 20)
 
@@ -55,12 +55,8 @@ def power(options: argparse.Namespace) -> int:
             )
             for attempts in ATTEMPTS
         }
-    except ModuleNotFoundError as error:
-        sys.stderr.write(f"whetstone: {error.name} is missing; install whetstone[cli]\n")
-        return EXIT_USAGE
-    except ArtifactError as error:
-        sys.stderr.write(f"whetstone: {error.message}\n")
-        return EXIT_INVALID
+    except (ModuleNotFoundError, ArtifactError) as error:
+        return refused(error)
     if options.output == "json":
         rows = [{"attempts": attempts, "tasks": tasks} for attempts, tasks in needed.items()]
         print(json.dumps({"difference": options.difference, "power": options.power, "needed": rows}))

@@ -7,7 +7,7 @@ from pathlib import Path
 from whetstone_artifacts.errors import ArtifactError
 
 from whetstone_cli import leaderboard, results
-from whetstone_cli.exits import EXIT_INVALID, EXIT_USAGE
+from whetstone_cli.exits import EXIT_USAGE, refused
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -34,12 +34,8 @@ def report(options: argparse.Namespace) -> int:
         from whetstone_artifacts.report import make_page
 
         text = make_page(options.folders, options.baseline)
-    except ModuleNotFoundError as error:
-        sys.stderr.write(f"whetstone: {error.name} is missing; install whetstone[cli]\n")
-        return EXIT_USAGE
-    except ArtifactError as error:
-        sys.stderr.write(f"whetstone: {error.message}\n")
-        return EXIT_INVALID
+    except (ModuleNotFoundError, ArtifactError) as error:
+        return refused(error)
     try:
         options.output.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:

@@ -27,7 +27,7 @@ async def check_network(
         RunFailure: `NETWORK_NOT_ENFORCED`: it does not, and the run does not say that it may go on so.
         TrialsForbiddenError: The runner may not make pods or policies.
     """
-    limited = [task.name for task in tasks if limits_network(task.path)]
+    limited = _limited(tasks)
     if not limited:
         return
     cluster, runner = await Cluster.shared(), Runner.from_environment()
@@ -55,8 +55,7 @@ def judge_network(environment: TrialEnvironment | None, limited: Sequence[str], 
         Enforcement.OPEN: "a connection that a NetworkPolicy forbids came through: the network plugin enforces none",
         Enforcement.UNKNOWN: "whether the cluster enforces NetworkPolicies could not be measured",
     }[found]
-    names = ", ".join(limited[:_SHOWN]) + (", …" if len(limited) > _SHOWN else "")
-    words = f"{len(limited)} tasks ask for no network or an allowlist ({names}), but {why}"
+    words = f"{_asking(limited)}, but {why}"
     if environment is not None and environment.network_limits is NetworkLimits.BEST_EFFORT:
         log.warning("%s; spec.suite.harbor.environment.networkLimits is BestEffort, so the run goes on", words)
         return
@@ -75,11 +74,19 @@ def refuse_unlimited(environment: TrialEnvironment | None, tasks: Sequence[Admit
     """
     if environment is None or environment.kind is not EnvironmentKind.PROCESS:
         return
-    limited = [task.name for task in tasks if limits_network(task.path)]
+    limited = _limited(tasks)
     if limited:
-        names = ", ".join(limited[:_SHOWN]) + (", …" if len(limited) > _SHOWN else "")
         raise RunFailure(
             Reason.NETWORK_NOT_ENFORCED,
-            f"{len(limited)} tasks ask for no network or an allowlist ({names}), and trials as processes have the"
+            f"{_asking(limited)}, and trials as processes have the"
             " runner's network; exclude the tasks, or set spec.suite.harbor.environment.kind to Pod",
         )
+
+
+def _limited(tasks: Sequence[AdmittedTask]) -> list[str]:
+    return [task.name for task in tasks if limits_network(task.path)]
+
+
+def _asking(limited: Sequence[str]) -> str:
+    names = ", ".join(limited[:_SHOWN]) + (", …" if len(limited) > _SHOWN else "")
+    return f"{len(limited)} tasks ask for no network or an allowlist ({names})"

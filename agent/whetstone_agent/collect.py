@@ -6,7 +6,6 @@ the task Contaminated. Void trials are never taken: what spoiled them is no doin
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from whetstone_api.benchmark_collect import (
     collect_path,
 )
 from whetstone_api.run_artifact import RunArtifact, TaskScore, TrialScore
+from whetstone_artifacts.replacing import replacing
 
 from whetstone_agent.episodes import Episode, Message, read_episodes
 
@@ -112,12 +112,8 @@ def _row(episode: Episode, fields: Row) -> Row:
 
 def _write(path: Path, rows: Sequence[Row]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w") as stream:
+    with replacing(path) as temporary, temporary.open("w") as stream:
         stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
 
 
 def _told(path: Path, uri: str) -> CollectedRows:

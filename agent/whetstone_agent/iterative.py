@@ -3,7 +3,6 @@
 import json
 import shlex
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from harbor.agents.base import BaseAgent
@@ -13,6 +12,7 @@ from harbor.models.agent.context import AgentContext
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI
 from pydantic import Field
 from whetstone_api.vocabulary import ADAPTER_HEADER
+from whetstone_artifacts.replacing import replacing
 
 from whetstone_agent.agents.errors import ModelRefusedError, ModelUnavailableError, TargetChangedError
 from whetstone_agent.agents.usage import outgrown
@@ -181,9 +181,11 @@ class IterativeBashAgent(BaseAgent):
     def _write(self, episode: Episode, context: AgentContext) -> None:
         context.metadata = {"turns": len(episode.turns), "end": episode.end}
         self.logs_dir.mkdir(parents=True, exist_ok=True)
-        _replace(self.logs_dir / "trajectory.json", json.dumps(self._trajectory(episode), indent=1))
+        with replacing(self.logs_dir / "trajectory.json", durable=False) as temporary:
+            temporary.write_text(json.dumps(self._trajectory(episode), indent=1))
         row = {"messages": episode.messages, "end": episode.end}
-        _replace(self.logs_dir / "messages.jsonl", json.dumps(row, ensure_ascii=False) + "\n")
+        with replacing(self.logs_dir / "messages.jsonl", durable=False) as temporary:
+            temporary.write_text(json.dumps(row, ensure_ascii=False) + "\n")
 
     def _trajectory(self, episode: Episode) -> dict[str, Any]:
         """Return the episode in Harbor's Agent Trajectory Interchange Format, version 1.8."""
@@ -235,9 +237,3 @@ def _refusal(error: APIStatusError, served_name: str) -> Exception:
     if error.status_code >= 500 or error.status_code in (408, 409, 429):
         return ModelUnavailableError(f"the model server answers {error.status_code}: {text}")
     return ModelRefusedError(f"the model server refuses a request ({error.status_code}): {text}")
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text)
-    temporary.replace(path)

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from whetstone_artifacts.replacing import replacing
+
 from whetstone_agent.scoring import read_trial
 
 if TYPE_CHECKING:
@@ -89,9 +91,8 @@ def _bind(path: Path, place: "TrialConfig") -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
+    with replacing(path, durable=False) as temporary:
+        temporary.write_text(text)
 
 
 def _write_config(folder: Path, config: "JobConfig") -> None:

@@ -13,7 +13,6 @@ from typing import Any, Final
 from pydantic import ValidationError
 from whetstone_api.adapter_artifact import LINEAGE_FILE, Lineage
 from whetstone_api.benchmark_collect import Collected
-from whetstone_api.benchmark_result import RunComparison
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.reports import Outcome, ProgressReport, TerminationReport
@@ -23,6 +22,7 @@ from whetstone_artifacts.adoption import find_run
 from whetstone_artifacts.comparison import compare
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.lock import output_lock, shared_lock
+from whetstone_artifacts.replacing import replacing
 from whetstone_artifacts.report import write_report
 from whetstone_artifacts.reporting import Reporter
 
@@ -95,7 +95,7 @@ async def run_benchmark(
             artifact = _score(request, reporter)
         if artifact is None:
             return _shard_report(request)
-        artifact = told_artifact(artifact, config)
+        artifact = _compared(request, told_artifact(artifact, config))
         with _results_lock(request):
             _write_page(request, artifact)
             collected = _collect(request, artifact)
@@ -267,42 +267,34 @@ def _artifact(request: Request) -> RunArtifact:
         object_name=config.object.name,
         namespace=config.object.namespace,
     )
-    return artifact.model_copy(update={"comparison": _comparison(request, artifact)})
+    return _compared(request, artifact)
 
 
-def _comparison(request: Request, artifact: RunArtifact) -> RunComparison | None:
-    if request.baseline is None:
-        return None
-    return compare(
-        scores=artifact.tasks,
-        measured=artifact.comparability,
-        baseline=request.baseline,
-        baseline_name=request.config.baseline_name or "",
-    )
+def _compared(request: Request, artifact: RunArtifact) -> RunArtifact:
+    """Return a run with the comparison that this request asks for; an adopted one may hold that of another."""
+    comparison = None
+    if request.baseline is not None:
+        comparison = compare(
+            scores=artifact.tasks,
+            measured=artifact.comparability,
+            baseline=request.baseline,
+            baseline_name=request.config.baseline_name or "",
+        )
+    return artifact.model_copy(update={"comparison": comparison})
 
 
 def publish_results(output: Path, artifact: RunArtifact) -> None:
     """Write `results.json` by a temporary file and a rename: the last act, so the file means a finished run."""
     output.mkdir(parents=True, exist_ok=True)
-    temporary = output / f".{RESULTS_FILE}.tmp"
-    with temporary.open("w") as stream:
-        stream.write(json.dumps(json.loads(artifact.to_json()), indent=1) + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(output / RESULTS_FILE)
-    handle = os.open(output, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with replacing(output / RESULTS_FILE) as temporary:
+        temporary.write_text(json.dumps(json.loads(artifact.to_json()), indent=1) + "\n")
 
 
 def _write_page(request: Request, artifact: RunArtifact) -> None:
     """Write the page for people; that this fails takes nothing from the result."""
     baseline = request.config.baseline_path
-    compared = artifact.model_copy(update={"comparison": _comparison(request, artifact)})
     try:
-        write_report(request.output, compared, Path(baseline) if baseline is not None else None)
+        write_report(request.output, artifact, Path(baseline) if baseline is not None else None)
     except (OSError, ArtifactError):
         log.exception("the page of the results was not written; `whetstone report` makes it anew")
 
@@ -330,7 +322,6 @@ def _report(
     request: Request, artifact: RunArtifact, *, adopted: bool, collected: Collected | None
 ) -> TerminationReport:
     config = request.config
-    comparison = _comparison(request, artifact)
     contaminated = contaminated_tasks(request.tasks, training_tasks(config))
     result: dict[str, Any] = {
         "target": artifact.target.to_wire(),
@@ -343,8 +334,8 @@ def _report(
     }
     if collected is not None:
         result["collected"] = collected.to_wire()
-    if comparison is not None:
-        result["comparison"] = comparison.to_wire()
+    if artifact.comparison is not None:
+        result["comparison"] = artifact.comparison.to_wire()
     return TerminationReport(
         outcome=Outcome.SUCCEEDED,
         reason=Reason.ADOPTED if adopted else Reason.SUCCEEDED,

@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import ValidationError
 from whetstone_api.reports import ProgressReport
 from whetstone_api.wire import WireModel
+from whetstone_artifacts.replacing import replacing
 
 TALLY_FILE: Final = "tally.json"
 PASSING_REWARD: Final = 1.0
@@ -84,9 +85,8 @@ class Counter:
     def write(self, *, complete: bool = False) -> None:
         """Leave the count for the other shards."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        temporary = self._folder / f".{TALLY_FILE}.tmp"
-        temporary.write_text(self.tally(complete=complete).to_json())
-        temporary.replace(self._folder / TALLY_FILE)
+        with replacing(self._folder / TALLY_FILE, durable=False) as temporary:
+            temporary.write_text(self.tally(complete=complete).to_json())
 
     def _done(self) -> int:
         return sum(state != _RUNNING for state in self._states.values())

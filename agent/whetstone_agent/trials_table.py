@@ -1,11 +1,11 @@
 """`trials.parquet`: a row a trial, for notebooks and spreadsheets. The columns are those of `TrialScore`."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from whetstone_api.run_artifact import TRIALS_FILE, RunArtifact, TaskScore, TrialScore
+from whetstone_artifacts.replacing import replacing
 
 _TYPES = {
     "string": (
@@ -32,11 +32,8 @@ def write_trials(output: Path, artifact: RunArtifact) -> None:
     schema = pa.schema([(name, pa.type_for_alias(kind)) for kind, names in _TYPES.items() for name in names])
     table = pa.Table.from_pylist(trial_rows(artifact), schema=schema)
     output.mkdir(parents=True, exist_ok=True)
-    temporary = output / f".{TRIALS_FILE}.tmp"
-    pq.write_table(table, temporary)
-    with temporary.open("rb") as stream:
-        os.fsync(stream.fileno())
-    temporary.replace(output / TRIALS_FILE)
+    with replacing(output / TRIALS_FILE) as temporary:
+        pq.write_table(table, temporary)
 
 
 def trial_rows(artifact: RunArtifact) -> list[dict[str, Any]]:

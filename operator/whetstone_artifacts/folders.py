@@ -1,7 +1,6 @@
 """Adapter folders: digest, manifest, verification, copying and publishing by one rename."""
 
 import hashlib
-import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ from whetstone_api.digests import content_digest
 from whetstone_api.vocabulary import Reason
 
 from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.replacing import sync
 
 CHUNK = 1 << 20
 PARTIAL = ".partial-"
@@ -190,7 +190,7 @@ def publish_folder(temporary: Path, place: Path, *, durable: bool = True) -> Non
     if durable:
         for path in (*temporary.rglob("*"), temporary):
             if path.is_file() or path.is_dir():
-                _sync(path)
+                sync(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
         temporary.rename(place)
@@ -201,7 +201,7 @@ def publish_folder(temporary: Path, place: Path, *, durable: bool = True) -> Non
             ) from error
         raise
     if durable:
-        _sync(place.parent)
+        sync(place.parent)
 
 
 def _require_digest(folder: Path | str, found: str, expected: str) -> None:
@@ -258,11 +258,3 @@ def _compare(folder: Path | str, recorded: Mapping[str, FileEntry], found: Mappi
                 f"{folder}: {name} has {found[name].size} bytes with sha256 {found[name].sha256[:12]}…,"
                 f" {MANIFEST_FILE} says {entry.size} and {entry.sha256[:12]}…; restore it or publish again",
             )
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

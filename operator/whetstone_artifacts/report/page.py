@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import os
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -14,6 +13,7 @@ from whetstone_api.run_artifact import RESULTS_FILE, RunArtifact
 from whetstone_api.vocabulary import Reason
 
 from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.replacing import replacing
 from whetstone_artifacts.report.chart import WIDTH, Chart, chart
 from whetstone_artifacts.report.pairs import pairs
 from whetstone_artifacts.report.view import RunView, all_tasks, read_view
@@ -50,7 +50,8 @@ def write_report(folder: Path, artifact: RunArtifact, baseline: Path | None) -> 
     runs = [(folder, artifact)]
     if baseline is not None:
         runs.append((baseline, read_results(baseline)))
-    _replace(path, _render(runs, baseline=1 if baseline else None))
+    with replacing(path) as temporary:
+        temporary.write_text(_render(runs, baseline=1 if baseline else None), encoding="utf-8", errors="replace")
     return path
 
 
@@ -127,12 +128,3 @@ def _hash(text: str) -> str:
 @cache
 def _text(name: str) -> str:
     return files(__package__).joinpath(name).read_text()
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8", errors="replace") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)

@@ -11,7 +11,7 @@ from integration.constraints.objects import DIGEST
 
 METRICS = (
     *("Mean", "StrictMean", "Coverage", "PassAtK", "ErrorRate", "TimeoutRate", "TruncationRate", "OverflowRate"),
-    *("TokensPerTrial", "Cost", "DurationSeconds"),
+    *("CommandSuccess", "TurnsToSolve", "Recovery", "TokensPerTrial", "Cost", "DurationSeconds"),
 )
 BR, LT, MS = "BenchmarkRun", "LoRATrainingJob", "ModelServer"
 
@@ -534,6 +534,7 @@ FORMATS: Mapping[str, Format] = {
     f"{BR}.status.comparison.furtherIntervals[].high": SIGNED_DECIMAL,
     f"{BR}.status.comparison.furtherIntervals[].low": SIGNED_DECIMAL,
     f"{BR}.status.results.cost": DECIMAL,
+    **{f"{BR}.status.results.trajectories.{name}": DECIMAL for name in ("commandSuccess", "turnsToSolve", "recovery")},
     f"{BR}.status.results.passAtK[].value": DECIMAL,
     f"{BR}.status.results.coverage": DECIMAL,
     f"{BR}.status.results.interval.confidence": DECIMAL,

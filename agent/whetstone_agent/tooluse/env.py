@@ -1,0 +1,239 @@
+"""The environment, with Gymnasium's interface (https://gymnasium.farama.org/api/env/).
+
+An episode is one instance. Each step is one action as text; what comes back is text too: what the tool gave, or what
+was wrong with the call. `FINAL` terminates; a horizon, a loop and an API that fails truncate.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import gymnasium
+from gymnasium import spaces
+
+from whetstone_agent.tooluse.actions import Action, MalformedActionError, final, parse_action
+from whetstone_agent.tooluse.api_client import ApiClient
+from whetstone_agent.tooluse.errors import ApiError, ApiNotJsonError, ApiRefusedError, ApiUnavailableError
+from whetstone_agent.tooluse.instances import Instance, Step
+from whetstone_agent.tooluse.outcomes import End, StepCategory
+from whetstone_agent.tooluse.scorers import UNABLE, ScorerName, declines, right
+from whetstone_agent.tooluse.toolbox import Refusal, Toolbox, ToolSettings, make_toolbox
+from whetstone_agent.tooluse.world import World
+
+_ENDS: Final[dict[type[ApiError], End]] = {
+    ApiUnavailableError: End.API_UNAVAILABLE,
+    ApiNotJsonError: End.API_NOT_JSON,
+    ApiRefusedError: End.API_REFUSED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentSettings:
+    """How episodes run.
+
+    Args:
+        horizon: Steps of an episode at most.
+        repeated_actions: The same action that often in a row ends it.
+        observation_characters: Characters of a tool's result that the agent is shown.
+        scorer: How answers are compared.
+        tools: How tools are offered.
+    """
+
+    horizon: int = 10
+    repeated_actions: int = 3
+    observation_characters: int = 4000
+    scorer: ScorerName = ScorerName.NORMALIZED
+    tools: ToolSettings = field(default_factory=ToolSettings)
+
+
+class AnyText(spaces.Space[str]):
+    """All text: `gymnasium.spaces.Text` knows a fixed alphabet only. Samples are small actions."""
+
+    def __init__(self, samples: Sequence[str] = ("",), seed: int | None = None) -> None:
+        super().__init__((), None, seed)
+        self._samples = tuple(samples)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """Return one of the samples."""
+        del mask, probability
+        return self._samples[int(self.np_random.integers(len(self._samples)))]
+
+    def contains(self, x: Any) -> bool:
+        """Say whether it is text."""
+        return isinstance(x, str)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Text is no array."""
+        return False
+
+
+class ToolUseEnv(gymnasium.Env[str, str]):
+    """Questions that are answered by calling tools.
+
+    `reset(options={"instance": id})` begins that instance, `reset()` one drawn by the seed. `info` of both methods has
+    `instance`; that of `step` has `category`, and at the end `end` and `success`.
+
+    Args:
+        instances: The instances; the world has what they name.
+        world: What they are about.
+        api: Client of the world's API, if it has one.
+        settings: How episodes run.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(
+        self,
+        instances: Sequence[Instance],
+        world: World,
+        *,
+        api: ApiClient | None = None,
+        settings: EnvironmentSettings | None = None,
+    ) -> None:
+        self.settings = settings or EnvironmentSettings()
+        self.action_space = AnyText([final(UNABLE).to_text(), final("").to_text(), "not an action"])
+        self.observation_space = AnyText()
+        self._instances = {one.id: one for one in instances}
+        self._order = tuple(self._instances)
+        self._world = world
+        self._api = api
+        self._ended = True
+
+    @property
+    def toolbox(self) -> Toolbox:
+        """Tools of the instance that runs."""
+        return self._toolbox
+
+    @property
+    def instance(self) -> Instance:
+        """The instance that runs."""
+        return self._toolbox.instance
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begin an episode; return the question with the policy, and information.
+
+        Raises:
+            KeyError: `options` names an instance that there is not.
+        """
+        super().reset(seed=seed)
+        wanted = (options or {}).get("instance")
+        name = wanted if wanted is not None else self._order[int(self.np_random.integers(len(self._order)))]
+        if name not in self._instances:
+            raise KeyError(f"no instance {name!r}")
+        instance = self._instances[name]
+        self._toolbox = make_toolbox(instance, self._world, self.settings.tools)
+        self._steps = 0
+        self._ended = False
+        self._violated = False
+        self._left = list(range(len(instance.trajectory)))
+        self._seen: Counter[str] = Counter()
+        self._row: list[str] = []
+        policy = f"\n\nPolicy: {instance.tool_usage.strip()}" if instance.tool_usage.strip() else ""
+        return f"{instance.question}{policy}", {"instance": instance.id}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Do one action.
+
+        Raises:
+            gymnasium.error.ResetNeeded: The episode has ended.
+        """
+        if self._ended:
+            raise gymnasium.error.ResetNeeded("the episode has ended; call reset")
+        self._steps += 1
+        self._row = [*self._row[-self.settings.repeated_actions :], action]
+        try:
+            parsed = parse_action(action)
+        except MalformedActionError as error:
+            return self._result(_error(str(error)), StepCategory.MALFORMED)
+        if parsed.answer is not None:
+            return self._final(parsed.answer)
+        resolved = self._toolbox.resolve(parsed)
+        if isinstance(resolved, Refusal):
+            self._violated = self._violated or resolved.category is StepCategory.FORBIDDEN
+            return self._result(_error(resolved.message), resolved.category)
+        try:
+            observation, category = self._call(*resolved)
+        except ApiError as error:
+            return self._result(_error(str(error)), StepCategory.API_FAILED, end=_ENDS[type(error)])
+        return self._result(observation, category)
+
+    def ground_truth(self) -> list[Action]:
+        """Return the actions that solve the instance with the tools that it has."""
+        if not self.instance.answerable:
+            return [final(UNABLE)]
+        steps = [self._toolbox.render(step) for step in self.instance.trajectory]
+        return [*steps, final(self.instance.answers[0])]
+
+    def next_expected(self) -> Action:
+        """Return what ground truth does next, given what was done in the episode so far."""
+        actions = self.ground_truth()
+        return actions[self._left[0]] if self.instance.answerable and self._left else actions[-1]
+
+    def _final(self, answer: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        success = right(self.instance, answer, self.settings.scorer)
+        if success:
+            category = StepCategory.CORRECT
+        elif not self.instance.answerable:
+            category = StepCategory.SHOULD_DECLINE
+        else:
+            category = StepCategory.WRONGLY_DECLINED if declines(answer) else StepCategory.INCORRECT
+        return self._result("", category, end=End.FINAL, success=success and not self._violated)
+
+    def _call(self, step: Step, top_k: int) -> tuple[str, StepCategory]:
+        key = json.dumps(step.model_dump(), sort_keys=True)
+        self._seen[key] += 1
+        repeated = self._seen[key] > 1
+        if step.searches:
+            found = self._world.collections[step.source].search(str(step.args["query"]), top_k)
+            listed = [{"id": one.id, "title": one.title, "text": one.text} for one in found]
+            category = self._worth(step, {one.id for one in found}, repeated=repeated)
+            return self._shown({"documents": listed}), category
+        if self._api is None:
+            raise ApiUnavailableError("no client of the API was given")
+        answer = self._api.call(self._world.operations[step.tool], step.args)
+        if not answer.accepted:
+            return self._shown({"status": answer.status, "error": answer.body}), StepCategory.REJECTED
+        body = answer.body
+        if step.field is not None and isinstance(body, dict):
+            body = {step.field: body.get(step.field)}
+        return self._shown(body), self._worth(step, set(), repeated=repeated)
+
+    def _worth(self, step: Step, found: set[str], *, repeated: bool) -> StepCategory:
+        for place in self._left:
+            if _same(self.instance.trajectory[place], step, found):
+                first = place == self._left[0]
+                self._left.remove(place)
+                return StepCategory.EXPECTED if first else StepCategory.HELPFUL
+        return StepCategory.REPEATED if repeated else StepCategory.UNHELPFUL
+
+    def _shown(self, result: Any) -> str:
+        return json.dumps(result, ensure_ascii=False)[: self.settings.observation_characters]
+
+    def _result(
+        self, observation: str, category: StepCategory, *, end: End | None = None, success: bool = False
+    ) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        limit = self.settings.repeated_actions
+        if end is None and self._row[-limit:] == [self._row[-1]] * limit:
+            end = End.LOOP
+        if end is None and self._steps >= self.settings.horizon:
+            end = End.HORIZON
+        self._ended = end is not None
+        info: dict[str, Any] = {"instance": self.instance.id, "category": category}
+        if end is not None:
+            info |= {"end": end, "success": success, "void": end.void, "violated": self._violated}
+        return observation, float(success), end is End.FINAL, end not in (None, End.FINAL), info
+
+
+def _error(message: str) -> str:
+    return json.dumps({"error": message}, ensure_ascii=False)
+
+
+def _same(wanted: Step, made: Step, found: set[str]) -> bool:
+    if wanted.tool != made.tool:
+        return False
+    if wanted.searches:
+        return wanted.source == made.source and (not wanted.documents or bool(found & set(wanted.documents)))
+    return wanted.args == made.args and made.field in (None, wanted.field)

@@ -13,7 +13,6 @@ from openai import APIConnectionError, APIStatusError, AsyncOpenAI
 from pydantic import Field
 from whetstone_api.vocabulary import ADAPTER_HEADER
 from whetstone_artifacts.replacing import replacing
-from whetstone_artifacts.trajectory_metrics import EXIT_CODE
 
 from whetstone_agent.agents.errors import ModelRefusedError, ModelUnavailableError, TargetChangedError
 from whetstone_agent.agents.usage import outgrown
@@ -54,21 +53,12 @@ class Reply:
     completion_tokens: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Seen:
-    """What came of a command."""
-
-    text: str
-    """The observation, as the model sees it."""
-    exit_code: int
-
-
 @dataclass(kw_only=True)
 class Episode:
     """What happened so far; written to disk after every turn, so that a timeout loses none of it."""
 
     messages: list[dict[str, str]]
-    turns: list[tuple[Reply, Action, Seen | None]] = field(default_factory=list)
+    turns: list[tuple[Reply, Action, str | None]] = field(default_factory=list)
     """Reply, what it asked for, and the observation that followed."""
     end: str = "Running"
     """Finished, MaxTurns, Repeated, ContextLength; Running when the episode was cut off from outside."""
@@ -143,19 +133,18 @@ class IterativeBashAgent(BaseAgent):
             if _repeats(episode, self._settings.repeated_commands):
                 episode.end = "Repeated"
                 return
-            episode.messages.append({"role": "user", "content": seen.text})
+            episode.messages.append({"role": "user", "content": seen})
             self._write(episode, context)
         episode.end = "MaxTurns"
 
-    async def _execute(self, environment: BaseEnvironment, command: str) -> Seen:
-        """Run a command of the model and return what came of it."""
+    async def _execute(self, environment: BaseEnvironment, command: str) -> str:
+        """Run a command of the model and return the observation."""
         settings = self._settings
         result = await environment.exec(
             command=f"bash -c {shlex.quote(command)} 2>&1 </dev/null", timeout_sec=settings.command_seconds
         )
         output = (result.stdout or "") + (result.stderr or "")
-        text = observation(result.return_code, output, settings.observation_characters)
-        return Seen(text=text, exit_code=result.return_code)
+        return observation(result.return_code, output, settings.observation_characters)
 
     async def _ask(self, messages: list[dict[str, str]]) -> Reply | None:
         """Return the model's answer, or None when the conversation no longer fits its context."""
@@ -213,12 +202,11 @@ class IterativeBashAgent(BaseAgent):
                 "metrics": {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens},
                 "llm_call_count": 1,
             }
-            if action.command is not None and seen is not None:
+            if action.command is not None:
                 call = f"call-{len(steps) + 1}"
                 arguments = {"command": action.command}
                 step["tool_calls"] = [{"tool_call_id": call, "function_name": "bash", "arguments": arguments}]
-                answer = {"source_call_id": call, "content": seen.text, "extra": {EXIT_CODE: seen.exit_code}}
-                step["observation"] = {"results": [answer]}
+                step["observation"] = {"results": [{"source_call_id": call, "content": seen}]}
             steps.append(step)
         return {
             "schema_version": "ATIF-v1.8",

@@ -25,7 +25,6 @@ from whetstone_artifacts.lock import output_lock, shared_lock
 from whetstone_artifacts.replacing import replacing
 from whetstone_artifacts.report import write_report
 from whetstone_artifacts.reporting import Reporter
-from whetstone_artifacts.trajectory_metrics import with_commands
 
 from whetstone_agent.admission import admit_tasks, count_refused
 from whetstone_agent.agents.catalog import asks_model, validate_agent
@@ -247,7 +246,7 @@ def _forbidden(answer: str, config: BenchmarkConfig) -> RunFailure:
 def _artifact(request: Request) -> RunArtifact:
     config = request.config
     trials = [trial for folder in request.folders for trial in read_trials(folder)]
-    scores = with_commands(score_tasks(trials, tasks=request.tasks, attempts=config.attempts), request.folders)
+    scores = score_tasks(trials, tasks=request.tasks, attempts=config.attempts)
     measured = comparability(config, request.tasks)
     artifact = RunArtifact(
         recipe_digest=request.recipe,

@@ -25,7 +25,6 @@ from whetstone_artifacts.figures import (
     task_means,
 )
 from whetstone_artifacts.statistics import CONFIDENCE
-from whetstone_artifacts.trajectory_metrics import trajectory_figures
 
 from whetstone_agent.tasks import AdmittedTask
 from whetstone_agent.trials import Trial, parse_trial
@@ -95,7 +94,6 @@ def run_results(scores: Sequence[TaskScore], *, uri: str, config: BenchmarkConfi
         context_overflows=sum(trial.context_overflow for trial in scored),
         prompt_tokens=sum(trial.prompt_tokens for trial in trials),
         completion_tokens=sum(trial.completion_tokens for trial in trials),
-        trajectories=trajectory_figures(scores),
         duration_seconds=_duration(trials),
         uri=uri,
     )

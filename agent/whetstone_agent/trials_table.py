@@ -14,10 +14,7 @@ _TYPES = {
     ),
     "double": ("reward", "seconds", "agent_seconds", "verifier_seconds"),
     "bool": ("void", "timed_out", "truncated", "context_overflow"),
-    "int64": (
-        *("attempt", "turns", "commands", "known_commands", "failed_commands"),
-        *("prompt_tokens", "completion_tokens"),
-    ),
+    "int64": ("attempt", "turns", "prompt_tokens", "completion_tokens"),
 }
 """Columns by type; `rewards` and `steps` are JSON text."""
 

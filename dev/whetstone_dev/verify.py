@@ -15,7 +15,7 @@ from whetstone_dev.places import CHECKOUT
 
 _BIN = Path(sys.executable).parent
 _SOURCES = ("operator", "server", "trainer", "agent", "dev", "tests", "bench")
-_GENERATORS = ("whetstone_api.crdgen", "whetstone_api.conditions_page")
+_GENERATORS = ("whetstone_api.crdgen", "whetstone_api.conditions_page", "whetstone_dev.company")
 _CHARTS = CHECKOUT / "charts"
 
 

@@ -66,27 +66,6 @@ class PassAtK(ApiModel):
 Intervals = Annotated[list[Interval], Field(max_length=4)]
 
 
-class TrajectoryFigures(ApiModel):
-    """Figures of scored trials that are read from their trajectories, each with the trials that it is over."""
-
-    commands: int
-    """Commands that the trajectories have."""
-    known_commands: int
-    """Of those, with an exit code on record."""
-    command_success: DecimalString | None = None
-    """Share of a trial's known commands that ended with 0, mean over trials."""
-    command_trials: int
-    """Trials with a known command, which it is over."""
-    turns_to_solve: DecimalString | None = None
-    """Model calls of a solved trial, on average."""
-    solved_trials: int
-    """Solved trials whose calls were counted, which it is over."""
-    recovery: DecimalString | None = None
-    """Share of trials with a failed command that were solved all the same."""
-    failed_command_trials: int
-    """Trials with a failed command, which it is over."""
-
-
 class RunResults(ApiModel):
     """The figures of a run."""
 
@@ -116,8 +95,6 @@ class RunResults(ApiModel):
     """Scored trials in which the token limit cut a reply off."""
     context_overflows: int = 0
     """Scored trials that ended because the conversation outgrew the model's context."""
-    trajectories: TrajectoryFigures | None = None
-    """What the trajectories of scored trials tell."""
     prompt_tokens: int | None = None
     """Prompt tokens of all trials."""
     completion_tokens: int | None = None

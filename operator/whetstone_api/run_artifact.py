@@ -48,12 +48,6 @@ class TrialScore(WireModel):
     """The conversation outgrew the model's context."""
     turns: int | None = None
     """Model calls, where the agent counts them."""
-    commands: int | None = None
-    """Commands that the trajectory has; absent without a trajectory."""
-    known_commands: int | None = None
-    """Of those, with an exit code on record."""
-    failed_commands: int | None = None
-    """Of those, with another exit code than 0."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     started_at: str | None = None

@@ -87,9 +87,6 @@ def summary(run: Mapping[str, Any]) -> str:
         rows.append((one["type"], f"{one['status']} ({one['reason']}){message}"))
     for part in ("target", "progress", "results"):
         for key, value in (status.get(part) or {}).items():
-            if key == "trajectories":
-                rows += [(f"{part}.{key}.{name}", str(one)) for name, one in value.items()]
-                continue
             text = " to ".join((value["low"], value["high"])) if key == "interval" else str(value)
             rows.append((f"{part}.{key}", text))
     with suppress(ValidationError):

@@ -117,9 +117,6 @@ def _no_improvement(gate: GateSpec, where: str, *, comparison: RunComparison | N
 
 _MISSING: Final = {
     GateMetric.COST: "set spec.prices in a new run",
-    GateMetric.COMMAND_SUCCESS: "its agent records no exit codes in its trajectories",
-    GateMetric.TURNS_TO_SOLVE: "no trial whose model calls were counted was solved",
-    GateMetric.RECOVERY: "no command is on record as failed",
     GateMetric.PASS_AT_K: "no task has so many scored trials; raise spec.attempts or look at the void trials",
 }
 """What to do about a figure that a run does not have."""
@@ -136,7 +133,6 @@ def figure(gate: GateSpec, results: RunResults) -> str | None:
         interval = _interval(gate, results.interval, results.further_intervals)
         return None if interval is None else interval.low if gate.minimum is not None else interval.high
     scored = results.trials - results.void
-    read = results.trajectories
     tokens = (results.prompt_tokens or 0) + (results.completion_tokens or 0)
     found: dict[GateMetric, str | None] = {
         GateMetric.MEAN: results.mean,
@@ -147,9 +143,6 @@ def figure(gate: GateSpec, results: RunResults) -> str | None:
         GateMetric.TIMEOUT_RATE: _share(results.timeouts, scored),
         GateMetric.TRUNCATION_RATE: _share(results.truncations, scored),
         GateMetric.OVERFLOW_RATE: _share(results.context_overflows, scored),
-        GateMetric.COMMAND_SUCCESS: read.command_success if read else None,
-        GateMetric.TURNS_TO_SOLVE: read.turns_to_solve if read else None,
-        GateMetric.RECOVERY: read.recovery if read else None,
         GateMetric.TOKENS_PER_TRIAL: _share(tokens, results.trials),
         GateMetric.COST: results.cost,
         GateMetric.DURATION_SECONDS: None if results.duration_seconds is None else str(results.duration_seconds),

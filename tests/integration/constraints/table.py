@@ -11,7 +11,7 @@ from integration.constraints.objects import DIGEST
 
 METRICS = (
     *("Mean", "StrictMean", "Coverage", "PassAtK", "ErrorRate", "TimeoutRate", "TruncationRate", "OverflowRate"),
-    *("CommandSuccess", "TurnsToSolve", "Recovery", "TokensPerTrial", "Cost", "DurationSeconds"),
+    *("TokensPerTrial", "Cost", "DurationSeconds"),
 )
 BR, LT, MS = "BenchmarkRun", "LoRATrainingJob", "ModelServer"
 
@@ -534,7 +534,6 @@ FORMATS: Mapping[str, Format] = {
     f"{BR}.status.comparison.furtherIntervals[].high": SIGNED_DECIMAL,
     f"{BR}.status.comparison.furtherIntervals[].low": SIGNED_DECIMAL,
     f"{BR}.status.results.cost": DECIMAL,
-    **{f"{BR}.status.results.trajectories.{name}": DECIMAL for name in ("commandSuccess", "turnsToSolve", "recovery")},
     f"{BR}.status.results.passAtK[].value": DECIMAL,
     f"{BR}.status.results.coverage": DECIMAL,
     f"{BR}.status.results.interval.confidence": DECIMAL,

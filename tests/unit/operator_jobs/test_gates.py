@@ -22,16 +22,6 @@ RESULTS = RunResults.model_validate(
         "timeouts": 2,
         "truncations": 4,
         "contextOverflows": 1,
-        "trajectories": {
-            "commands": 50,
-            "knownCommands": 40,
-            "commandSuccess": "0.7",
-            "commandTrials": 18,
-            "turnsToSolve": "4.5",
-            "solvedTrials": 15,
-            "recovery": "0.25",
-            "failedCommandTrials": 8,
-        },
         "promptTokens": 900,
         "completionTokens": 100,
         "cost": "1.25",
@@ -95,12 +85,6 @@ def comparison(low: str, *, verdict: str = "Better") -> RunComparison:
         ({"metric": "TruncationRate", "maximum": "0.2"}, None, False),
         ({"metric": "OverflowRate", "maximum": "0.05"}, None, False),
         ({"metric": "OverflowRate", "maximum": "0.06"}, None, True),
-        ({"metric": "CommandSuccess", "minimum": "0.7"}, None, True),
-        ({"metric": "CommandSuccess", "minimum": "0.71"}, None, False),
-        ({"metric": "TurnsToSolve", "maximum": "4.5"}, None, True),
-        ({"metric": "TurnsToSolve", "maximum": "4.4"}, None, False),
-        ({"metric": "Recovery", "minimum": "0.25"}, None, True),
-        ({"metric": "Recovery", "minimum": "0.26"}, None, False),
         ({"metric": "TokensPerTrial", "maximum": "50"}, None, True),
         ({"metric": "TokensPerTrial", "maximum": "49"}, None, False),
         ({"metric": "Cost", "maximum": "1.25"}, None, True),
@@ -122,17 +106,12 @@ def test_failed_gate_is_named_with_both_figures() -> None:
 
 
 def test_a_figure_that_the_run_does_not_have_fails_its_gate_and_says_what_to_do() -> None:
-    gates = (
-        {"metric": "Cost", "maximum": "9"},
-        {"metric": "Mean", "minimum": "0", "confidence": "0.99"},
-        {"metric": "Recovery", "minimum": "0"},
-    )
-    bare = RESULTS.model_copy(update={"cost": None, "trajectories": None})
+    gates = ({"metric": "Cost", "maximum": "9"}, {"metric": "Mean", "minimum": "0", "confidence": "0.99"})
+    bare = RESULTS.model_copy(update={"cost": None})
     judged = judge_gates(make_spec(*gates), results=bare, comparison=None, contaminated=[])
     assert judged.status == "False"
     assert "spec.gates[0]: the run has no Cost; set spec.prices" in judged.message
     assert "spec.gates[1]: the run has no Mean" in judged.message
-    assert "spec.gates[2]: the run has no Recovery; no command is on record as failed" in judged.message
 
 
 def test_a_failed_bound_with_confidence_names_the_end_of_the_interval() -> None:

@@ -12,7 +12,7 @@ import aiohttp
 
 from whetstone_agent.environment.cluster import Cluster
 from whetstone_agent.environment.errors import ExecTransportError
-from whetstone_agent.environment.frames import Channel, decode, encode, encode_close, exit_code
+from whetstone_agent.environment.frames import Channel, Frame, decode, encode, encode_close, exit_code
 
 TIMEOUT_EXIT: Final = 124
 """Exit code of a command that ran out of time, as `timeout(1)` has it."""
@@ -70,6 +70,9 @@ class PodExec:
         self._cluster = cluster
         self._address = address
 
+    def __str__(self) -> str:
+        return f"pod {self._address.pod}"
+
     async def run(
         self,
         script: str,
@@ -89,27 +92,32 @@ class PodExec:
         Raises:
             ExecTransportError: The connection failed before an exit code came.
         """
-        mark = f"/tmp/.whetstone-{secrets.token_hex(8)}"  # noqa: S108 - in the sandbox, with an unguessable name
-        out, err = _Buffer(), _Buffer()
+        mark = new_mark()
+        out, err = Buffer(), Buffer()
         socket: aiohttp.ClientWebSocketResponse | None = None
         try:
-            socket = await self._open(_marked(script, mark), stdin=stdin is not None)
+            socket = await self.open(marked(script, mark), stdin=stdin is not None)
             async with asyncio.timeout(timeout_seconds):
                 code = await _pump(socket, stdin=stdin, stdout=stdout or out.add, stderr=err.add)
         except TimeoutError:
-            await self._stop(mark)
+            await self.stop(mark)
             code = TIMEOUT_EXIT
         except asyncio.CancelledError:
-            await asyncio.shield(self._stop(mark))
+            await asyncio.shield(self.stop(mark))
             raise
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise ExecTransportError(f"exec in pod {self._address.pod}: {error or type(error).__name__}") from error
         finally:
             if socket is not None:
-                await _close(socket)
+                await close(socket)
         return Completed(exit_code=code, stdout=bytes(out.data), stderr=bytes(err.data))
 
-    async def _open(self, script: str, *, stdin: bool) -> aiohttp.ClientWebSocketResponse:
+    async def open(self, script: str, *, stdin: bool) -> aiohttp.ClientWebSocketResponse:
+        """Start a script; a connection that is refused for a passing reason is tried again.
+
+        Raises:
+            ExecTransportError: It is refused.
+        """
         address = self._address
         for attempt in range(1, _CONNECT_TRIES + 1):
             try:
@@ -130,44 +138,55 @@ class PodExec:
             await asyncio.sleep(0.25 * 2**attempt)
         raise AssertionError("unreachable")
 
-    async def _stop(self, mark: str) -> None:
+    async def stop(self, mark: str) -> None:
         """Kill every process of the marked session. A pod that no longer answers has none."""
         with contextlib.suppress(ExecTransportError, aiohttp.ClientError, OSError, TimeoutError, ValueError):
             async with asyncio.timeout(_STOP_SECONDS):
-                socket = await self._open(stop_script(mark), stdin=False)
+                socket = await self.open(stop_script(mark), stdin=False)
                 try:
                     await _pump(socket, stdin=None, stdout=lambda _: None, stderr=lambda _: None)
                 finally:
-                    await _close(socket)
+                    await close(socket)
 
 
-class _Buffer:
+class Buffer:
+    """The first `KEPT_BYTES` of an output stream."""
+
     def __init__(self) -> None:
         self.data = bytearray()
 
     def add(self, chunk: bytes) -> None:
+        """Take the next bytes of the stream."""
         self.data += chunk[: max(0, KEPT_BYTES - len(self.data))]
 
 
-async def _close(socket: aiohttp.ClientWebSocketResponse) -> None:
+async def close(socket: aiohttp.ClientWebSocketResponse) -> None:
     """Close a connection; a kubelet that is gone does not answer the closing handshake."""
     with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
         async with asyncio.timeout(1):
             await socket.close()
 
 
+def frame_of(message: aiohttp.WSMessage) -> Frame | None:
+    """Return the frame that a message carries, if it carries one.
+
+    Raises:
+        ValueError: It carries none of the protocol.
+    """
+    if message.type is aiohttp.WSMsgType.TEXT:
+        return decode(message.data.encode())
+    return decode(message.data) if message.type is aiohttp.WSMsgType.BINARY else None
+
+
 async def _pump(
     socket: aiohttp.ClientWebSocketResponse, *, stdin: AsyncIterator[bytes] | None, stdout: Sink, stderr: Sink
 ) -> int:
     """Move bytes both ways until the exit code comes."""
-    feeder = asyncio.create_task(_feed(socket, stdin)) if stdin is not None else None
+    feeder = asyncio.create_task(_feed_all(socket, stdin)) if stdin is not None else None
     try:
         async for message in socket:
-            if message.type is aiohttp.WSMsgType.TEXT:
-                frame = decode(message.data.encode())
-            elif message.type is aiohttp.WSMsgType.BINARY:
-                frame = decode(message.data)
-            else:
+            frame = frame_of(message)
+            if frame is None:
                 continue
             if frame.channel == Channel.STDOUT:
                 stdout(frame.payload)
@@ -184,14 +203,24 @@ async def _pump(
     raise ValueError("the connection ended before the command did")
 
 
-async def _feed(socket: aiohttp.ClientWebSocketResponse, stdin: AsyncIterator[bytes]) -> None:
+async def feed(socket: aiohttp.ClientWebSocketResponse, stdin: AsyncIterator[bytes]) -> None:
+    """Send bytes to the standard input, and leave it open."""
     async for chunk in stdin:
         await socket.send_bytes(encode(Channel.STDIN, chunk))
+
+
+async def _feed_all(socket: aiohttp.ClientWebSocketResponse, stdin: AsyncIterator[bytes]) -> None:
+    await feed(socket, stdin)
     await socket.send_bytes(encode_close(Channel.STDIN))
 
 
-def _marked(script: str, mark: str) -> str:
-    """Wrap a script so that its session can be found: the container runtime makes each exec a session leader."""
+def new_mark() -> str:
+    """Return a place in the sandbox, with a name that nobody there guesses, for the id of a session."""
+    return f"/tmp/.whetstone-{secrets.token_hex(8)}"  # noqa: S108
+
+
+def marked(script: str, mark: str) -> str:
+    """Wrap a script that leads a session, as each exec does, so that the session can be found."""
     return (
         f"echo $$ >{mark} 2>/dev/null\n"
         "shell=$(command -v bash || command -v sh)\n"

@@ -19,6 +19,7 @@ from whetstone_agent.environment.errors import ExecTransportError, PodStartError
 from whetstone_agent.environment.exec import Completed, PodAddress, PodExec
 from whetstone_agent.environment.manifest import CONTAINER, TMUX, TrialPod, pod_selector, trial_pod
 from whetstone_agent.environment.network import NetworkLimit, network_limit
+from whetstone_agent.environment.shell import PodShell
 from whetstone_agent.environment.starting import wait_until_running
 from whetstone_agent.environment.watching import PodState, PodWatch
 
@@ -65,7 +66,7 @@ class PodEnvironment(CommandEnvironment):
         self._cluster: Cluster | None = None
         self._watch: PodWatch | None = None
         self._pod: str | None = None
-        self._exec: PodExec | None = None
+        self._shell: PodShell | None = None
 
     @staticmethod
     def type() -> str:
@@ -126,9 +127,8 @@ class PodEnvironment(CommandEnvironment):
             queue_seconds=self._settings.queue_seconds,
             start_seconds=self._settings.start_seconds or float(self.task_env_config.build_timeout_sec),
         )
-        self._exec = PodExec(
-            self._cluster, PodAddress(namespace=self._runner.namespace, pod=self._pod, container=CONTAINER)
-        )
+        address = PodAddress(namespace=self._runner.namespace, pod=self._pod, container=CONTAINER)
+        self._shell = PodShell(PodExec(self._cluster, address))
         if manifest["spec"].get("initContainers"):
             await self._link_tmux()
         await self.ensure_dirs(self._mount_targets(writable_only=True))
@@ -136,7 +136,9 @@ class PodEnvironment(CommandEnvironment):
 
     async def stop(self, delete: bool) -> None:
         """Delete the pod; with `delete` false it stays until its deadline, or its runner's end."""
-        self._exec = None
+        shell, self._shell = self._shell, None
+        if shell is not None:
+            await shell.close()
         if self._cluster is None or self._pod is None:
             return
         if self._watch is not None:
@@ -197,11 +199,11 @@ class PodEnvironment(CommandEnvironment):
         assert isinstance(self.options, PodEnvironmentOptions)
         return self.options
 
-    def scripts(self) -> PodExec:
+    def scripts(self) -> PodShell:
         """Return what runs commands in the pod."""
-        if self._exec is None:
+        if self._shell is None:
             raise SandboxLostError(f"the pod of {self.session_id} is not running")
-        return self._exec
+        return self._shell
 
     async def checked(self, done: Completed) -> Completed:
         """Tell a command that was killed alone from one that ended with its container: the latter is no answer that an

@@ -31,6 +31,7 @@ from whetstone_agent.agents.catalog import asks_model, validate_agent
 from whetstone_agent.agents.doorway import model_door
 from whetstone_agent.collect import collect
 from whetstone_agent.comparison import read_baseline
+from whetstone_agent.engine_check import check_engines
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.harness import (
     ENVIRONMENT,
@@ -256,6 +257,7 @@ def _artifact(request: Request) -> RunArtifact:
             digest=config.adapter_digest,
             engine=config.engine,
         ),
+        engine_check=check_engines(config),
         comparability=measured,
         results=run_results(scores, uri=config.output_uri, config=config).model_copy(
             update={"refused": count_refused(request.refused)}
@@ -334,6 +336,8 @@ def _report(
     }
     if collected is not None:
         result["collected"] = collected.to_wire()
+    if artifact.engine_check is not None:
+        result["engineCheck"] = artifact.engine_check.to_wire()
     if artifact.comparison is not None:
         result["comparison"] = artifact.comparison.to_wire()
     return TerminationReport(

@@ -34,6 +34,15 @@ class EngineIdentity(ApiModel):
     """Digest of the chat template that replaces the model's own."""
 
 
+class EngineCheck(ApiModel):
+    """Whether the engines stayed what they were while a run was measured: the operator's answer to its runner."""
+
+    checked_at: Annotated[str, Field(max_length=64)]
+    """After the last trial, RFC 3339."""
+    change: Annotated[str, Field(max_length=1024)] | None = None
+    """What became others, in words; absent where nothing did."""
+
+
 class MeasuredTarget(ApiModel):
     """What was measured."""
 

@@ -122,7 +122,9 @@ class BenchmarkConfig(WireModel):
     """Adapter's name; absent for the base."""
     adapter_digest: str | None = None
     engine: EngineIdentity | None = None
-    """The engines at the start of the run, for the record."""
+    """The engines at the start of the run."""
+    engine_check_url: str | None = None
+    """Where the operator says whether they are still the same; None where nobody can."""
     adapter_path: str | None = None
     """Folder of the adapter, read-only; its lineage lists the tasks in its training data. Absent for the base."""
     adapter_task_digests: list[str] = Field(default_factory=list)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from whetstone_api.benchmark_result import RunComparison, RunResults
 from whetstone_api.benchmark_suite import RefusedTask
-from whetstone_api.benchmark_target import MeasuredTarget
+from whetstone_api.benchmark_target import EngineCheck, MeasuredTarget
 from whetstone_api.wire import WireModel
 
 RESULTS_FILE = "results.json"
@@ -90,6 +90,8 @@ class RunArtifact(WireModel):
 
     recipe_digest: str
     target: MeasuredTarget
+    engine_check: EngineCheck | None = None
+    """Whether the engines stayed the same; absent where nobody could tell."""
     comparability: Comparability
     results: RunResults
     comparison: RunComparison | None = None

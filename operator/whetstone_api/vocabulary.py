@@ -322,6 +322,8 @@ class Reason(StrEnum):
     """The target adapter is not effective on every replica; a run would measure something else."""
     TARGET_CHANGED = "TargetChanged"
     """Another version than the measured one answered during the run, or the engines became others."""
+    ENGINES_UNCHECKED = "EnginesUnchecked"
+    """The adopted results do not say whether the engines stayed the same while they were measured."""
     BUDGET_EXCEEDED = "BudgetExceeded"
     """The trials together used up `agent.budget.runTokens`; finished ones are kept, and there is no result."""
     SERVER_HELD = "ServerHeld"

@@ -32,7 +32,7 @@ def compare(
         baseline: The other run.
         baseline_name: Its name, for people.
     """
-    difference = differing(measured, baseline.comparability)
+    difference = _spoiled(baseline) or differing(measured, baseline.comparability)
     if difference is not None:
         return RunComparison(baseline=baseline_name, verdict=Verdict.NOT_COMPARABLE, message=difference)
     here, there = task_means(scores), task_means(baseline.tasks)
@@ -56,6 +56,14 @@ def compare(
         minimum_detectable=None if paired.minimum_detectable is None else decimal(paired.minimum_detectable),
         message=_remark(*pairs, paired=paired),
     )
+
+
+def _spoiled(baseline: RunArtifact) -> str | None:
+    """Say why a baseline is none to compare with; None where it is one."""
+    check = baseline.engine_check
+    if check is None or check.change is None:
+        return None
+    return f"the baseline is not valid: {check.change}; measure it again under another spec.output.uri"
 
 
 def verdict(paired: PairedDifference) -> Verdict:

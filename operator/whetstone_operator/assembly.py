@@ -4,11 +4,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import aiohttp
 import kopf
 from aiohttp import web
 
+from whetstone_operator.controllers.engine_check import check_engines
 from whetstone_operator.handlers import build_registry, kopf_settings
 from whetstone_operator.http import OperatorHttp, Reporters
 from whetstone_operator.kinds import Key
@@ -71,6 +73,7 @@ class Operator:
             reporters=Reporters(context.kube, clock=context.clock),
             board=context.board,
             mark=self._queue.add,
+            check_engines=partial(check_engines, context.kube, context.clock),
             healthy=self.healthy,
             ready=self._ready.is_set,
         )

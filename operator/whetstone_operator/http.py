@@ -4,20 +4,23 @@ GET  /healthz   200 while reconciles make progress
 GET  /readyz    200 once the watches run
 GET  /metrics   Prometheus
 POST /v1/reports/{plural}/{namespace}/{name}   bearer token of a pod of that object; body `ProgressReport`
+POST /v1/engine-checks/benchmarkruns/{namespace}/{name}   the same with an `EngineIdentity`; answers an `EngineCheck`
 POST /v1/trainer-status/{plural}/{namespace}/{name}   the same with the body of Kubeflow's trainer-status protocol
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import ValidationError
+from whetstone_api.benchmark_target import EngineCheck, EngineIdentity
 from whetstone_api.reports import ProgressReport
 from whetstone_api.trainer_status import TrainerStatusMessage
 
 from whetstone_operator.handlers import owner_of
-from whetstone_operator.kinds import OUR_KINDS, POD, Key
+from whetstone_operator.kinds import BENCHMARK_RUN, OUR_KINDS, POD, Key
 from whetstone_operator.kube import Kube, KubeError, TokenIdentity
 from whetstone_operator.metrics import REPORTS
 from whetstone_operator.runtime.clock import Clock
@@ -78,6 +81,7 @@ class OperatorHttp:
         reporters: Checks tokens.
         board: Takes the reports.
         mark: Makes a key due after some seconds.
+        check_engines: Compares the engines that a run began with with what they are.
         healthy: Whether reconciles make progress.
         ready: Whether the watches run.
     """
@@ -88,12 +92,14 @@ class OperatorHttp:
         reporters: Reporters,
         board: ProgressBoard,
         mark: Callable[[Key, float], None],
+        check_engines: Callable[[Key, EngineIdentity], Awaitable[EngineCheck]],
         healthy: Callable[[], bool],
         ready: Callable[[], bool],
     ) -> None:
         self._reporters = reporters
         self._board = board
         self._mark = mark
+        self._check_engines = check_engines
         self._healthy = healthy
         self._ready = ready
 
@@ -104,6 +110,7 @@ class OperatorHttp:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_post("/v1/reports/{plural}/{namespace}/{name}", self._report)
+        app.router.add_post("/v1/engine-checks/{plural}/{namespace}/{name}", self._engine_check)
         app.router.add_post("/v1/trainer-status/{plural}/{namespace}/{name}", self._trainer_status)
         return app
 
@@ -127,15 +134,41 @@ class OperatorHttp:
         REPORTS.labels(code=str(response.status)).inc()
         return response
 
+    async def _engine_check(self, request: web.Request) -> web.Response:
+        key = _key(request)
+        if key.plural != BENCHMARK_RUN.plural:
+            return _text(HTTPStatus.NOT_FOUND, f"{key.plural} measure no engines; {BENCHMARK_RUN.plural} do")
+        refusal = await self._refusal(request, key)
+        if refusal is not None:
+            return refusal
+        try:
+            check = await self._check_engines(key, EngineIdentity.model_validate_json(await request.read()))
+        except ValidationError as error:
+            return _text(HTTPStatus.BAD_REQUEST, f"the body is no engine identity: {error.errors()[0]['msg']}")
+        except KubeError as error:
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, f"cannot read the engines: {error}")
+        return web.Response(text=json.dumps(check.to_wire()), content_type="application/json")
+
     async def _answer(
         self, request: web.Request, read: Callable[[bytes], ProgressReport], success: HTTPStatus
     ) -> web.Response:
-        parts = request.match_info
-        key = Key(parts["plural"], parts["namespace"], parts["name"])
+        key = _key(request)
         if key.plural not in _PLURALS:
             return _text(
                 HTTPStatus.NOT_FOUND, f"{key.plural} take no reports; use one of {', '.join(sorted(_PLURALS))}"
             )
+        refusal = await self._refusal(request, key)
+        if refusal is not None:
+            return refusal
+        try:
+            report = read(await request.read())
+        except ValidationError as error:
+            return _text(HTTPStatus.BAD_REQUEST, f"the body is no progress report: {error.errors()[0]['msg']}")
+        self._mark(key, self._board.put(key, report))
+        return web.Response(status=success)
+
+    async def _refusal(self, request: web.Request, key: Key) -> web.Response | None:
+        """Refuse whoever is no pod of the object; None lets it pass."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             return _text(HTTPStatus.UNAUTHORIZED, "send the projected token as bearer")
@@ -149,12 +182,12 @@ class OperatorHttp:
             return _text(HTTPStatus.UNAUTHORIZED, "the token is not valid for reports")
         if owner != key:
             return _text(HTTPStatus.FORBIDDEN, f"the token's pod works for {owner}, not for {key}")
-        try:
-            report = read(await request.read())
-        except ValidationError as error:
-            return _text(HTTPStatus.BAD_REQUEST, f"the body is no progress report: {error.errors()[0]['msg']}")
-        self._mark(key, self._board.put(key, report))
-        return web.Response(status=success)
+        return None
+
+
+def _key(request: web.Request) -> Key:
+    parts = request.match_info
+    return Key(parts["plural"], parts["namespace"], parts["name"])
 
 
 def _read_trainer_status(body: bytes) -> ProgressReport:

@@ -78,6 +78,10 @@ class Settings:
         """Return the URL to which the pods of an object report."""
         return f"{self.operator_url}/v1/reports/{plural}/{namespace}/{name}"
 
+    def engine_check_url(self, *, plural: str, namespace: str, name: str) -> str:
+        """Return the URL that tells a run whether the engines are still those that it began with."""
+        return f"{self.operator_url}/v1/engine-checks/{plural}/{namespace}/{name}"
+
     def trainer_status_url(self, *, plural: str, namespace: str, name: str) -> str:
         """Return the URL for programs that report by Kubeflow's trainer-status protocol."""
         return f"{self.operator_url}/v1/trainer-status/{plural}/{namespace}/{name}"

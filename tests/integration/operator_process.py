@@ -151,9 +151,13 @@ class OperatorProcess:
 
     def report(self, path: str, *, token: str, body: dict[str, Any], base: str = "v1/reports/") -> int:
         """Send a progress report as a pod does; return the HTTP status."""
-        url = self._url(f"{base}{path}")
+        return self.post(f"{base}{path}", token=token, body=body)[0]
+
+    def post(self, path: str, *, token: str, body: dict[str, Any]) -> tuple[int, str]:
+        """Send something as a pod does; return the HTTP status and the answer."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx.post(url, json=body, headers=headers, trust_env=False, timeout=10).status_code
+        answer = httpx.post(self._url(path), json=body, headers=headers, trust_env=False, timeout=10)
+        return answer.status_code, answer.text
 
     @property
     def pid(self) -> int:

@@ -1,11 +1,13 @@
-"""Runs side by side: who scored higher on which task, and whether a verdict may be read from it."""
+"""Runs side by side: who scored higher on which task, and what may be read from it.
+
+The verdict is that of the operator's own comparison, computed from the two folders.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whetstone_api.run_artifact import Comparability
-
-from whetstone_artifacts.report.view import RunView, words
+from whetstone_artifacts.comparison import compare
+from whetstone_artifacts.report.view import RunView
 from whetstone_artifacts.report.words import verdict_sentence
 
 
@@ -22,10 +24,8 @@ class Pair:
     wins: int
     losses: int
     ties: int
-    differing: list[str]
-    """What differs beyond the model."""
     verdict: str
-    """The sentence of the run's own comparison; empty where it was compared with another run or with none."""
+    """What may be read from it, in a sentence."""
 
 
 def pairs(runs: Sequence[RunView], baseline: RunView) -> list[Pair]:
@@ -39,8 +39,6 @@ def _pair(run: RunView, baseline: RunView) -> Pair:
         for name, task in run.tasks.items()
         if task.mean is not None and (other := baseline.tasks.get(name)) is not None and other.mean is not None
     ]
-    measured = run.artifact.comparison
-    ours = measured is not None and measured.baseline == baseline.name
     return Pair(
         run=run,
         baseline=baseline,
@@ -49,11 +47,18 @@ def _pair(run: RunView, baseline: RunView) -> Pair:
         wins=sum(value > 0 for value in differences),
         losses=sum(value < 0 for value in differences),
         ties=sum(value == 0 for value in differences),
-        differing=_differing(run.artifact.comparability, baseline.artifact.comparability),
-        verdict=verdict_sentence(measured) if measured is not None and ours else "",
+        verdict=_verdict(run, baseline),
     )
 
 
-def _differing(here: Comparability, there: Comparability) -> list[str]:
-    mine, theirs = here.model_dump(by_alias=True), there.model_dump(by_alias=True)
-    return [words(name) for name in mine if mine[name] != theirs[name]]
+def _verdict(run: RunView, baseline: RunView) -> str:
+    check = run.artifact.engine_check
+    if check is not None and check.change is not None:
+        return f"Nothing: {run.name} is not valid, {check.change}."
+    found = compare(
+        scores=run.artifact.tasks,
+        measured=run.artifact.comparability,
+        baseline=baseline.artifact,
+        baseline_name=baseline.name,
+    )
+    return verdict_sentence(found)

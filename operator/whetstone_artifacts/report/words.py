@@ -13,6 +13,12 @@ def interval_text(interval: Interval | None) -> str:
 
 def run_sentence(artifact: RunArtifact) -> str:
     """Say what a run found, and what it did not."""
+    if artifact.engine_check is not None and artifact.engine_check.change is not None:
+        return f"Not valid: {artifact.engine_check.change}. {_found(artifact)}"
+    return _found(artifact)
+
+
+def _found(artifact: RunArtifact) -> str:
     results = artifact.results
     if not results.tasks:
         return f"No score: all {results.trials} trials are void, spoiled by the infrastructure and not by the model."

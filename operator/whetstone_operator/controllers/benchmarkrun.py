@@ -1,18 +1,20 @@
 """Reconciles BenchmarkRuns: resolve the target and the baseline, run, take over the figures, judge."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
 from whetstone_api.benchmark_collect import Collected
 from whetstone_api.benchmark_result import RunComparison, RunResults, Verdict
-from whetstone_api.benchmark_target import MeasuredTarget
+from whetstone_api.benchmark_target import EngineCheck, MeasuredTarget
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.reports import TerminationReport
 from whetstone_api.source import Source
 from whetstone_api.vocabulary import Annotation, ConditionType, Label, Reason
 
+from whetstone_operator.controllers.engine_check import judge_engines
 from whetstone_operator.controllers.engine_identity import engine_identity, identity_change
 from whetstone_operator.controllers.gates import Judgement, judge_gates, judge_validity
 from whetstone_operator.controllers.hold import at_work, require_free
@@ -181,12 +183,21 @@ class Attempt:
             report = await finished_report(work, self._job, reason=Reason.RUNNING)
         except Waiting as waiting:
             raise told_waiting(waiting, self._job) from None
-        _conclude(work, report, changed=await self._engine_change(work, adopted=bool(report.result.get("adopted"))))
+        _conclude(work, report, engines=await self._judge_engines(work, report.result))
 
-    async def _engine_change(self, work: Run, *, adopted: bool) -> str | None:
-        """Return what has become of the engines meanwhile that makes the run worthless; None where nothing has."""
+    async def _judge_engines(self, work: Run, result: Mapping[str, Any]) -> Judgement | None:
+        """Return what has become of the engines that makes the run worthless; None where nothing has."""
+        if result.get("engineCheck"):
+            check = read_result(work, EngineCheck, result["engineCheck"], reporter="runner")
+            return judge_engines(check.change, unknown=False)
+        if result.get("adopted"):
+            return judge_engines(None, unknown=bool((result.get("target") or {}).get("engine")))
+        return judge_engines(await self._engine_change(work), unknown=False)
+
+    async def _engine_change(self, work: Run) -> str | None:
+        """Return what has become of the engines since the start; for a runner that could not ask."""
         target = _measured(self._job) if self._job else None
-        if adopted or target is None or target.engine is None:
+        if target is None or target.engine is None:
             return None
         deployment = await _deployment(work)
         ended_at = (self._job or {}).get("status", {}).get("completionTime")
@@ -242,7 +253,7 @@ def _claim_fields(plan: BenchmarkPlan) -> dict[str, str]:
     return fields | {field: source.claim for field, source in sources.items() if source is not None}
 
 
-def _conclude(work: Run, report: TerminationReport, *, changed: str | None) -> None:
+def _conclude(work: Run, report: TerminationReport, *, engines: Judgement | None) -> None:
     spec, result = work.resource.spec, report.result
     results = read_result(work, RunResults, result.get("results"), reporter="runner")
     comparison = None
@@ -262,8 +273,8 @@ def _conclude(work: Run, report: TerminationReport, *, changed: str | None) -> N
     contaminated = [str(name) for name in result.get("contaminated") or []]
     validity = judge_validity(results, spec.maximum_error_rate)
     gates = judge_gates(spec, results=results, comparison=comparison, contaminated=contaminated)
-    if changed is not None:
-        validity = gates = Judgement(status="False", reason=Reason.TARGET_CHANGED, message=f"{changed}; run it again")
+    if engines is not None and (engines.status == "False" or validity.status == "True"):
+        validity = gates = engines
     _set(work, ConditionType.VALID, validity)
     _set(work, ConditionType.GATE_PASSED, gates)
     reason = Reason.ADOPTED if result.get("adopted") else Reason.SUCCEEDED

@@ -94,6 +94,9 @@ def benchmark_config(plan: BenchmarkPlan) -> BenchmarkConfig:
         adapter=plan.target.adapter,
         adapter_digest=plan.target.digest,
         engine=plan.target.engine,
+        engine_check_url=plan.settings.engine_check_url(
+            plural=run.plural, namespace=run.metadata.namespace, name=run.metadata.name
+        ),
         adapter_path=plan.adapter_source.mount_path if plan.adapter_source else None,
         suite=spec.suite.harbor,
         dataset_path=spec.suite.harbor.dataset.mount_path,

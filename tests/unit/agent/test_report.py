@@ -10,12 +10,15 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from support.browser import headless_browser, visit
+from unit.agent.conftest import write_task
 from unit.agent.fake_model import FakeModel
-from unit.agent.test_run import obedient, run, trial_folder
+from unit.agent.test_run import lazy, obedient, run, trial_folder
 from whetstone_agent.harness import EnvironmentChoice
+from whetstone_api.benchmark_result import RunComparison, Verdict
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.reports import Outcome
 from whetstone_artifacts.report import make_page
+from whetstone_artifacts.report.words import verdict_sentence
 from whetstone_cli.__main__ import main
 
 type Configure = Callable[..., BenchmarkConfig]
@@ -188,7 +191,7 @@ async def test_a_page_that_cannot_be_written_takes_nothing_from_the_run(
     assert report.outcome is Outcome.SUCCEEDED
 
 
-async def test_runs_side_by_side_get_a_verdict_only_from_a_run(
+async def test_runs_side_by_side_are_compared_as_the_operator_would(
     configure: Configure, local: EnvironmentChoice, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     folders = []
@@ -200,8 +203,9 @@ async def test_runs_side_by_side_get_a_verdict_only_from_a_run(
     assert main(["report", *folders, "-o", str(page)]) == 0
     text = page.read_text()
     assert text == make_page([Path(folder) for folder in folders])
-    assert "Nothing: the runs differ in agent." in text
-    assert "Nothing: the runs differ in attempts." in text
+    assert "Not comparable with base: run and baseline differ in the agent (spec.agent)" in text
+    assert "Not comparable with base: run and baseline differ in spec.attempts: 2 here, 1 in the baseline" in text
+    assert "Of 2 at once, chance calls one different more often" in text
     assert 'id="verdict"' not in text
     assert "Every scored trial got 1, so these tasks cannot tell such models apart." in text
 
@@ -219,15 +223,41 @@ async def test_tasks_that_were_not_run_are_named_with_the_reason(
     assert "has no instruction.md" in text
 
 
-async def test_a_verdict_against_another_baseline_is_not_shown(configure: Configure, local: EnvironmentChoice) -> None:
-    base, other = (configure(name=name, agent={"name": "nop"}) for name in ("base", "other"))
+async def test_a_verdict_of_two_folders_is_that_of_a_run_with_that_baseline(
+    configure: Configure, local: EnvironmentChoice, model: StartModel, dataset: Path
+) -> None:
+    for number in range(4, 8):
+        write_task(dataset, f"task-{number}", file=f"done_{number}.txt")
+    (_, lazy_url), (_, able_url) = await model(lazy), await model(obedient)
+    base, able = configure(name="base", serverUrl=lazy_url), configure(name="able", serverUrl=able_url)
     await run(base, local)
-    await run(other, local)
-    compared = configure(agent={"name": "nop"}, baselineName="base", baselinePath=base.output_path)
-    await run(compared, local)
-    own, foreign = (make_page([Path(compared.output_path)], Path(one.output_path)) for one in (base, other))
-    assert "No verdict" not in own
-    assert "No verdict: the run was not compared with other." in foreign
+    alone = await run(able, local)
+    fields = {"baselineName": "base", "baselinePath": base.output_path}
+    compared = await run(configure(name="able", serverUrl=able_url, **fields), local)
+    assert "comparison" not in alone.result
+    comparison = RunComparison.model_validate(compared.result["comparison"])
+    assert comparison.verdict is Verdict.BETTER
+    text = make_page([Path(able.output_path)], Path(base.output_path))
+    assert f"<td>{verdict_sentence(comparison)}</td>" in text
+    assert "chance calls" not in text
+
+
+async def test_a_run_whose_engines_changed_has_no_verdict_and_gives_none(
+    configure: Configure, local: EnvironmentChoice
+) -> None:
+    folders = {}
+    for name in ("base", "spoiled", "good"):
+        config = configure(name=name, agent={"name": "nop"})
+        await run(config, local)
+        folders[name] = Path(config.output_path)
+    results = json.loads((folders["spoiled"] / "results.json").read_text())
+    results["engineCheck"] = {"checkedAt": "2026-01-01T00:00:00Z", "change": "the image became another"}
+    (folders["spoiled"] / "results.json").write_text(json.dumps(results))
+    beside = make_page([folders["spoiled"]], folders["base"])
+    assert "<td>Nothing: spoiled is not valid, the image became another.</td>" in beside
+    assert "Not valid: the image became another. Mean 0" in beside
+    against = make_page([folders["good"]], folders["spoiled"])
+    assert "Not comparable with spoiled: the baseline is not valid: the image became another" in against
 
 
 def test_a_folder_without_results_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -263,7 +263,7 @@ class Reason(StrEnum):
     ADMITTED = "Admitted"
     """The queue has admitted the Job."""
     PREEMPTED = "Preempted"
-    """The queue has stopped the Job again; once admitted, it goes on from its last checkpoint."""
+    """The queue has stopped the Job again; once admitted, it goes on from its checkpoint or its finished trials."""
     DEACTIVATED = "Deactivated"
     """The Job's Workload is not active: an administrator or a limit of the queue has stopped it."""
     JOB_SUSPENDED = "JobSuspended"

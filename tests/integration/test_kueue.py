@@ -17,7 +17,7 @@ from integration.operator_process import (
     operators_entries,
     running_operator,
 )
-from integration.world import ADAPTER, DATASET, World
+from integration.world import ADAPTER, DATASET, RESULTS, World
 from support.kueue import Kueue
 from support.waiting import eventually
 from whetstone_dev.controlplane import ControlPlane
@@ -25,6 +25,8 @@ from whetstone_dev.controlplane import ControlPlane
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 KIND = "LoRATrainingJob"
 ONE_CPU = {"requests": {"cpu": 1, "memory": "1Gi"}}
+HALF = {"requests": {"cpu": "500m", "memory": "512Mi"}}
+RUN = "BenchmarkRun"
 QUOTA = [{"name": "cpu", "nominalQuota": 1}, {"name": "memory", "nominalQuota": "2Gi"}]
 
 
@@ -109,16 +111,16 @@ def running(world: World, job: dict[str, Any]) -> bool:
     return not world.get("Job", job["metadata"]["name"])["spec"].get("suspend") and bool(world.pods(job))
 
 
-def urgent_job(world: World) -> dict[str, Any]:
-    """Somebody else's Job of a higher priority that needs all of the queue."""
-    container = {"name": "c", "image": "registry.test/other:1", "resources": ONE_CPU}
-    labels = {"kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/priority-class": "urgent"}
+def other_job(world: World, name: str, *, resources: dict[str, Any] = ONE_CPU, urgent: bool = False) -> dict[str, Any]:
+    """Somebody else's Job in the same queue."""
+    container = {"name": "c", "image": "registry.test/other:1", "resources": resources}
+    labels = {"kueue.x-k8s.io/queue-name": "team"}
+    labels |= {"kueue.x-k8s.io/priority-class": "urgent"} if urgent else {}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    metadata = {"name": "urgent", "labels": labels}
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata,
+        "metadata": {"name": name, "labels": labels},
         "spec": {"suspend": True, "template": template},
     }
     return world.api.create(job, namespace=world.namespace)
@@ -136,7 +138,7 @@ def test_job_is_admitted_preempted_resumed_and_completes(
     train = world.wait_job("train", "train")
     eventually(lambda: running(world, train), what="Train is admitted")
     first = world.pods(train)[0]["metadata"]["uid"]
-    other = urgent_job(world)
+    other = other_job(world, "urgent", urgent=True)
     eventually(lambda: running(world, other), what="the urgent Job is admitted")
     told = world.wait_reason(KIND, "train", "Preempted", condition="QuotaReserved")
     assert told["status"] == "False"
@@ -208,3 +210,63 @@ def test_queue_that_does_not_exist_is_named(world: World, operator: OperatorProc
         what=f"Kueue's answer, not only {told}",
         seconds=60,
     )
+
+
+def test_all_pods_of_a_training_are_admitted_together(world: World, operator: OperatorProcess, kueue: Kueue) -> None:
+    world.claims()
+    other = other_job(world, "other", resources=HALF)
+    eventually(lambda: running(world, other), what="somebody else has half of the quota")
+    world.train(queueName="team", resources=HALF, distributed={"nodes": 2})
+    prepare = world.wait_job("train", "prepare")
+    eventually(lambda: running(world, prepare), what="Prepare, one pod, has the other half")
+    world.end_well(prepare, dataset=DATASET)
+    train = world.wait_job("train", "train")
+    eventually(
+        lambda: "insufficient unused quota for cpu" in str(world.condition(KIND, "train", "QuotaReserved")),
+        what="Kueue's answer",
+    )
+    world.wait_reason(KIND, "train", "Queued", condition="QuotaReserved")
+    assert [one["count"] for one in kueue.workload(train)["spec"]["podSets"]] == [2]
+    assert world.pods(train) == []
+    world.end_well(other)
+    eventually(lambda: len(world.pods(train)) == 2, what="both pods")
+    world.wait_reason(KIND, "train", "Admitted", condition="QuotaReserved")
+
+
+def test_run_in_shards_is_admitted_preempted_resumed_and_completes(
+    world: World, operator: OperatorProcess, writes: Callable[[str], list[str]]
+) -> None:
+    world.claims()
+    world.account()
+    world.serve()
+    world.start_engines()
+    other = other_job(world, "other", resources=HALF)
+    eventually(lambda: running(world, other), what="somebody else has half of the quota")
+    world.benchmark(queueName="team", resources=HALF, shards=2, concurrency=2)
+    job = world.wait_job("run", "run")
+    world.wait_reason(RUN, "run", "Queued", condition="QuotaReserved")
+    assert world.condition("ModelServer", "server", "Held") is None
+    assert world.pods(job) == []
+    world.end_well(other)
+    eventually(lambda: len(world.pods(job)) == 2, what="both shards")
+    world.wait_reason(RUN, "run", "Admitted", condition="QuotaReserved")
+    eventually(lambda: world.condition("ModelServer", "server", "Held"), what="the server is held")
+    target = world.get(RUN, "run")["status"]["target"]
+    first = {pod["metadata"]["uid"] for pod in world.pods(job)}
+    urgent = other_job(world, "urgent", urgent=True)
+    eventually(lambda: running(world, urgent), what="the urgent Job is admitted")
+    told = world.wait_reason(RUN, "run", "Preempted", condition="QuotaReserved")
+    assert "keeps its finished trials" in told["message"]
+    eventually(lambda: world.condition("ModelServer", "server", "Held") is None, what="the server is held no more")
+    eventually(lambda: not world.pods(job), what="the preempted pods are gone")
+    world.end_well(urgent)
+    eventually(lambda: len(world.pods(job)) == 2, what="both shards again")
+    assert not first & {pod["metadata"]["uid"] for pod in world.pods(job)}
+    world.wait_reason(RUN, "run", "Admitted", condition="QuotaReserved")
+    world.end_well(job)
+    world.end_well(job, results=RESULTS)
+    world.wait_reason(RUN, "run", "Succeeded", condition="Complete")
+    assert world.condition(RUN, "run", "QuotaReserved") is None
+    assert world.get(RUN, "run")["status"]["target"] == target
+    assert writes("jobs") == ["create"]
+    assert writes("workloads") == []

@@ -56,7 +56,7 @@ def standing(job: Mapping[str, Any], workload: Mapping[str, Any] | None, *, befo
         return Standing(True, Reason.ADMITTED, f"Job {name} is admitted by {_admitter(workload, queue)}")
     if workload is None:
         if before in (Reason.ADMITTED, Reason.PREEMPTED):
-            return Standing(False, Reason.PREEMPTED, f"queue {queue} has stopped Job {name}; {_ONWARD}")
+            return Standing(False, Reason.PREEMPTED, f"queue {queue} has stopped Job {name}; {_onward(job)}")
         advice = "Kueue must be installed, serve its API v1beta2 and manage this namespace"
         return Standing(False, Reason.QUEUED, f"Job {name} has no Workload in queue {queue} yet; {advice}")
     if workload["spec"].get("active") is False:
@@ -67,7 +67,7 @@ def standing(job: Mapping[str, Any], workload: Mapping[str, Any] | None, *, befo
     # One that is active again, yet not admitted, still says that it was deactivated.
     if evicted.get("status") == "True" and not str(evicted.get("reason")).startswith("Deactivated"):
         said = _said(workload, "Evicted")
-        return Standing(False, Reason.PREEMPTED, f"queue {queue} has stopped Job {name}: {said}; {_ONWARD}")
+        return Standing(False, Reason.PREEMPTED, f"queue {queue} has stopped Job {name}: {said}; {_onward(job)}")
     reserved = _condition(workload, "QuotaReserved")
     has_quota = reserved is not None and reserved["status"] == "True"
     said = _said(workload, "Admitted" if has_quota else "QuotaReserved")
@@ -141,7 +141,11 @@ async def require_admission[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], j
         raise Waiting(found.reason, found.message, LOOK_AGAIN_SECONDS if before else FIRST_LOOK_SECONDS)
 
 
-_ONWARD = "it goes on from its last checkpoint once it is admitted again"
+def _onward(job: Mapping[str, Any]) -> str:
+    """Return what becomes of a Job that was stopped."""
+    if Label.BENCHMARK_RUN in (job["metadata"].get("labels") or {}):
+        return "it keeps its finished trials, and runs the others once it is admitted again"
+    return "it goes on from its last checkpoint once it is admitted again"
 
 
 async def _workload[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], job: Mapping[str, Any]) -> dict[str, Any] | None:

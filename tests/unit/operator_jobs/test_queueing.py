@@ -58,6 +58,14 @@ def test_without_a_workload_to_read_a_job_that_ran_counts_as_preempted(before: s
     assert standing(make_job(), None, before=before).reason is reason
 
 
+def test_stopped_run_is_told_to_keep_its_trials_and_a_training_its_checkpoint() -> None:
+    run = make_job()
+    run["metadata"]["labels"]["whetstone.dev/benchmark-run"] = "r"
+    workload = make_workload(Evicted=EVICTED)
+    assert "keeps its finished trials" in standing(run, workload, before=None).message
+    assert "from its last checkpoint" in standing(make_job(), workload, before=None).message
+
+
 def test_running_job_is_admitted() -> None:
     workload = make_workload()
     workload["status"]["admission"] = {"clusterQueue": "gpus"}

@@ -1,7 +1,6 @@
 """Reading of chat data in JSON lines or Parquet. Every refusal names the spec's field, the row (from 1) and the fix."""
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +9,11 @@ from typing import Any
 from whetstone_api.jobs import DatasetFile
 from whetstone_api.training_preference import PreferenceSpec
 from whetstone_api.vocabulary import Reason
+from whetstone_artifacts.data.formats import FormatError, Message, to_messages, to_tools
+from whetstone_artifacts.data.lines import read_lines
+from whetstone_artifacts.data.pairs import Pair, to_pair
 
 from whetstone_trainer.errors import UserError
-from whetstone_trainer.formats import FormatError, Message, to_messages, to_tools
-from whetstone_trainer.preference_rows import Pair, to_pair
-
-PARQUET = ".parquet"
-BATCH_ROWS = 64
-"""Rows of a Parquet file that are decoded at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +72,7 @@ def read_rows(dataset: DatasetFile, preference: PreferenceSpec | None = None) ->
     """
     path = _existing(dataset)
     empty = True
-    for number, value in (_parquet_values if path.suffix == PARQUET else _json_values)(dataset, path):
+    for number, value in _values(dataset, path):
         empty = False
         yield _row(dataset, number, value=value, preference=preference)
     if empty:
@@ -104,43 +100,15 @@ def _existing(dataset: DatasetFile) -> Path:
     return path
 
 
-def _json_values(dataset: DatasetFile, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of a file of JSON lines, with their line numbers."""
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                problem = f"is not JSON ({error}); write one JSON object a line, in UTF-8, with no line break in it"
-                raise invalid_row(dataset, number, problem) from error
-            if not isinstance(value, dict):
-                raise invalid_row(dataset, number, 'is not a JSON object; write {"messages": [...]}')
-            yield number, value
-
-
-def _parquet_values(dataset: DatasetFile, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of a Parquet file, numbered from 1, without the fields that are null in them."""
-    import pyarrow.parquet as pq
-
-    number = 0
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS):
-                for value in batch.to_pylist():
-                    number += 1
-                    yield number, _without_nulls(value)
-    except (OSError, ValueError) as error:
-        problem = f"after row {number}, is not Parquet ({error}); write it again"
-        raise UserError(Reason.DATASET_INVALID, f"{dataset.field}: {problem}") from error
-
-
-def _without_nulls(value: Any) -> Any:
-    """Return a value without null fields: a column holds every field that any row has."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+def _values(dataset: DatasetFile, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a file with their numbers."""
+    for line in read_lines(path):
+        if line.ends:
+            problem = f"after row {line.number}, {line.problem}"
+            raise UserError(Reason.DATASET_INVALID, f"{dataset.field}: {problem}")
+        if line.problem:
+            raise invalid_row(dataset, line.number, line.problem)
+        yield line.number, line.value
 
 
 def _row(dataset: DatasetFile, number: int, *, value: dict[str, Any], preference: PreferenceSpec | None) -> Row:

@@ -11,13 +11,13 @@ from whetstone_api.jobs import DatasetFile, TrainingConfig
 from whetstone_api.training_data import DatasetReport, TooLong
 from whetstone_api.training_evaluation import EvaluationReport
 from whetstone_api.vocabulary import Reason
+from whetstone_artifacts.data.formats import to_api
 
 from whetstone_trainer.advice import AGENT_TURNS, Nature, advise
 from whetstone_trainer.bounds import Tally, require_bounds, total_of
 from whetstone_trainer.dataset import Row, invalid_row, read_rows
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.figures import Figures
-from whetstone_trainer.formats import to_api
 from whetstone_trainer.preference_rows import RenderedPair, preference_of, render_pair
 from whetstone_trainer.prepared import (
     EVALUATION_FILE,

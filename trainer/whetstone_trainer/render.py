@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whetstone_api.training_data import LossTarget
-
-from whetstone_trainer.formats import MARK, Message, without_marks
+from whetstone_artifacts.data.formats import MARK, Message, without_marks
 
 IGNORED = -100
 """Label of tokens that carry no loss (`ignore_index` of torch's cross entropy)."""

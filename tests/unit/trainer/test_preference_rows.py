@@ -8,9 +8,10 @@ from datasets import Dataset
 from support.preferences import pair_row, said
 from support.trainer_job import FIELD, SMOLLM2_TEMPLATE, Job, byte_tokenizer
 from whetstone_api.training_preference import Granularity
+from whetstone_artifacts.data.formats import FormatError
+from whetstone_artifacts.data.pairs import Pair, to_pair
 from whetstone_trainer.errors import UserError
-from whetstone_trainer.formats import FormatError
-from whetstone_trainer.preference_rows import Pair, RenderedPair, render_pair, to_pair
+from whetstone_trainer.preference_rows import RenderedPair, render_pair
 from whetstone_trainer.prepare import prepare_data
 from whetstone_trainer.prepared import PREPARED_FOLDER, ROWS_FILE
 from whetstone_trainer.recipe import read_recipe

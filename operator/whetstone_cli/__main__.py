@@ -16,7 +16,7 @@ from whetstone_artifacts.sources.parcel import read_parcel
 from whetstone_artifacts.sources.push import open_destination
 from whetstone_artifacts.training_choice import memory_bytes
 
-from whetstone_cli import bundle, power, runs
+from whetstone_cli import bundle, data, power, runs
 from whetstone_cli.exits import EXIT_INVALID, EXIT_USAGE
 
 
@@ -163,6 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runs.add_commands(commands)
     bundle.add_commands(commands)
     power.add_command(commands)
+    data.add_commands(commands)
     options = parser.parse_args(arguments)
     if "command_function" in options:
         return int(options.command_function(options))

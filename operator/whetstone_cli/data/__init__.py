@@ -1,0 +1,12 @@
+"""`whetstone data`: training data checked, taken apart, brought together."""
+
+import argparse
+
+from whetstone_cli.data import validate
+
+
+def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the commands; each names its function as `command_function`."""
+    one = commands.add_parser("data", help="check and make training data")
+    ours = one.add_subparsers(dest="data_command", required=True)
+    validate.add_command(ours)

@@ -1,0 +1,28 @@
+"""The page of `whetstone data` names every command and every option."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from whetstone_cli import data
+
+PAGE = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
+
+
+def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    parser = argparse.ArgumentParser()
+    data.add_commands(parser.add_subparsers())
+    one = below(parser)["data"]
+    yield from below(one).items()
+
+
+def below(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    return next(dict(action.choices) for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+
+
+@pytest.mark.parametrize(("name", "parser"), list(commands()))
+def test_every_option_is_on_the_page(name: str, parser: argparse.ArgumentParser) -> None:
+    assert f"whetstone data {name}" in PAGE
+    options = {word for action in parser._actions for word in action.option_strings if word.startswith("--")}
+    assert {option for option in options - {"--help"} if f"`{option}" not in PAGE and f" {option}" not in PAGE} == set()

@@ -1,7 +1,7 @@
 """`make bench`: measure, write `build/bench/*.json`, print the tables, fill `docs/performance.md` when asked.
 
-`make bench ARGS=training` measures the Train phase, which needs no API server and has a table of its own; so has
-`make bench ARGS=benchmark`, trials in pods of the local cluster.
+`make bench ARGS=training` measures the Train phase, which needs no API server and has a table of its own; so have
+`make bench ARGS=benchmark`, trials in pods of the local cluster, and `make bench ARGS=tooluse`, the tool-use gym.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from typing import Any
 
 from whetstone_dev.places import CHECKOUT
 
-from whetstone_bench import benchmark, figures, floor, guard_cost, scale, serving, training
+from whetstone_bench import benchmark, figures, floor, guard_cost, scale, serving, tooluse, training
 from whetstone_bench.stage import Stage
 
 OUTPUT = CHECKOUT / "build" / "bench" / "serving.json"
@@ -20,6 +20,8 @@ TRAINING_OUTPUT = CHECKOUT / "build" / "bench" / "training.json"
 TRAINING, TRAINING_ROUNDS = "training", 3
 BENCHMARK, CONCURRENCIES = "benchmark", (1, 8, 32, 100)
 BENCHMARK_OUTPUT = CHECKOUT / "build" / "bench" / "benchmark.json"
+TOOLUSE = "tooluse"
+TOOLUSE_OUTPUT = CHECKOUT / "build" / "bench" / "tooluse.json"
 PAGE = CHECKOUT / "docs" / "performance.md"
 
 
@@ -45,8 +47,8 @@ PARTS: dict[str, Callable[[Stage], list[figures.Figure]]] = {
 def main() -> None:
     """Run the parts that the arguments name; all by default."""
     parser = argparse.ArgumentParser(prog="whetstone_bench", description=__doc__)
-    known = f"any of {', '.join(PARTS)}; default: all of these; or {TRAINING}, {BENCHMARK}"
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, TRAINING, BENCHMARK, []], help=known)
+    known = f"any of {', '.join(PARTS)}; default: all of these; or {TRAINING}, {BENCHMARK}, {TOOLUSE}"
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, TRAINING, BENCHMARK, TOOLUSE, []], help=known)
     parser.add_argument("--at-a-time", type=int, nargs="+", default=CONCURRENCIES, help="concurrent trials")
     parser.add_argument("--page", action="store_true", help="write the figures into docs/performance.md")
     options = parser.parse_args()
@@ -57,6 +59,8 @@ def main() -> None:
     if BENCHMARK in options.parts:
         for measured in benchmark.benchmark(options.at_a_time):
             _tell(BENCHMARK_OUTPUT, described, measured, part="benchmark", page=options.page)
+    if TOOLUSE in options.parts:
+        _tell(TOOLUSE_OUTPUT, described, tooluse.tooluse(), part="tooluse", page=options.page)
     if options.parts and not set(options.parts) & set(PARTS):
         return
     with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder, Stage(Path(folder)) as stage:

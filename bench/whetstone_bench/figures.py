@@ -100,6 +100,7 @@ BEGINS = {
     "serving": "<!-- figures of make bench -->\n",
     "training": "<!-- figures of make bench ARGS=training -->\n",
     "benchmark": "<!-- figures of make bench ARGS=benchmark -->\n",
+    "tooluse": "<!-- figures of make bench ARGS=tooluse -->\n",
 }
 END = "<!-- end of the figures -->\n"
 

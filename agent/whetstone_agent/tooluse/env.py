@@ -5,7 +5,6 @@ was wrong with the call. `FINAL` terminates; a horizon, a loop and an API that f
 """
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,6 +17,7 @@ from whetstone_agent.tooluse.api_client import ApiClient
 from whetstone_agent.tooluse.errors import ApiError, ApiNotJsonError, ApiRefusedError, ApiUnavailableError
 from whetstone_agent.tooluse.instances import Instance, Step
 from whetstone_agent.tooluse.outcomes import End, StepCategory
+from whetstone_agent.tooluse.retrieval import Document
 from whetstone_agent.tooluse.scorers import UNABLE, ScorerName, declines, right
 from whetstone_agent.tooluse.toolbox import Refusal, Toolbox, ToolSettings, make_toolbox
 from whetstone_agent.tooluse.world import World
@@ -129,7 +129,7 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         self._ended = False
         self._violated = False
         self._left = list(range(len(instance.trajectory)))
-        self._seen: Counter[str] = Counter()
+        self._seen: set[str] = set()
         self._row: list[str] = []
         policy = f"\n\nPolicy: {instance.tool_usage.strip()}" if instance.tool_usage.strip() else ""
         return f"{instance.question}{policy}", {"instance": instance.id}
@@ -172,25 +172,43 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         actions = self.ground_truth()
         return actions[self._left[0]] if self.instance.answerable and self._left else actions[-1]
 
+    def foresee(self, action: str) -> StepCategory:
+        """Return what a step would be at best, without doing it: the API is not called."""
+        try:
+            parsed = parse_action(action)
+        except MalformedActionError:
+            return StepCategory.MALFORMED
+        if parsed.answer is not None:
+            return self._verdict(parsed.answer)
+        resolved = self._toolbox.resolve(parsed)
+        if isinstance(resolved, Refusal):
+            return resolved.category
+        step, top_k = resolved
+        found = {one.id for one in self._search(step, top_k)} if step.searches else set()
+        return self._worth(step, found, repeated=_key(step) in self._seen)[0]
+
     def _final(self, answer: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        success = right(self.instance, answer, self.settings.scorer)
-        if success:
-            category = StepCategory.CORRECT
-        elif not self.instance.answerable:
-            category = StepCategory.SHOULD_DECLINE
-        else:
-            category = StepCategory.WRONGLY_DECLINED if declines(answer) else StepCategory.INCORRECT
-        return self._result("", category, end=End.FINAL, success=success and not self._violated)
+        category = self._verdict(answer)
+        success = category is StepCategory.CORRECT and not self._violated
+        return self._result("", category, end=End.FINAL, success=success)
+
+    def _verdict(self, answer: str) -> StepCategory:
+        if right(self.instance, answer, self.settings.scorer):
+            return StepCategory.CORRECT
+        if not self.instance.answerable:
+            return StepCategory.SHOULD_DECLINE
+        return StepCategory.WRONGLY_DECLINED if declines(answer) else StepCategory.INCORRECT
+
+    def _search(self, step: Step, top_k: int) -> list[Document]:
+        return self._world.collections[step.source].search(str(step.args["query"]), top_k)
 
     def _call(self, step: Step, top_k: int) -> tuple[str, StepCategory]:
-        key = json.dumps(step.model_dump(), sort_keys=True)
-        self._seen[key] += 1
-        repeated = self._seen[key] > 1
+        repeated = _key(step) in self._seen
+        self._seen.add(_key(step))
         if step.searches:
-            found = self._world.collections[step.source].search(str(step.args["query"]), top_k)
+            found = self._search(step, top_k)
             listed = [{"id": one.id, "title": one.title, "text": one.text} for one in found]
-            category = self._worth(step, {one.id for one in found}, repeated=repeated)
-            return self._shown({"documents": listed}), category
+            return self._shown({"documents": listed}), self._count(step, {one.id for one in found}, repeated=repeated)
         if self._api is None:
             raise ApiUnavailableError("no client of the API was given")
         answer = self._api.call(self._world.operations[step.tool], step.args)
@@ -199,15 +217,20 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         body = answer.body
         if step.field is not None and isinstance(body, dict):
             body = {step.field: body.get(step.field)}
-        return self._shown(body), self._worth(step, set(), repeated=repeated)
+        return self._shown(body), self._count(step, set(), repeated=repeated)
 
-    def _worth(self, step: Step, found: set[str], *, repeated: bool) -> StepCategory:
+    def _count(self, step: Step, found: set[str], *, repeated: bool) -> StepCategory:
+        category, place = self._worth(step, found, repeated=repeated)
+        if place is not None:
+            self._left.remove(place)
+        return category
+
+    def _worth(self, step: Step, found: set[str], *, repeated: bool) -> tuple[StepCategory, int | None]:
+        """Return what a call is worth, and the place in the trajectory that it fills."""
         for place in self._left:
             if _same(self.instance.trajectory[place], step, found):
-                first = place == self._left[0]
-                self._left.remove(place)
-                return StepCategory.EXPECTED if first else StepCategory.HELPFUL
-        return StepCategory.REPEATED if repeated else StepCategory.UNHELPFUL
+                return StepCategory.EXPECTED if place == self._left[0] else StepCategory.HELPFUL, place
+        return StepCategory.REPEATED if repeated else StepCategory.UNHELPFUL, None
 
     def _shown(self, result: Any) -> str:
         return json.dumps(result, ensure_ascii=False)[: self.settings.observation_characters]
@@ -225,6 +248,10 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         if end is not None:
             info |= {"end": end, "success": success, "void": end.void, "violated": self._violated}
         return observation, float(success), end is End.FINAL, end not in (None, End.FINAL), info
+
+
+def _key(step: Step) -> str:
+    return json.dumps(step.model_dump(), sort_keys=True)
 
 
 def _error(message: str) -> str:

@@ -4,6 +4,7 @@ A file is a JSON list of instances. Everything that is wrong in it is reported a
 and fix, before anything runs.
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -116,6 +117,11 @@ class Instance(_Model):
     def forbids(self, step: Step) -> bool:
         """Say whether the policy forbids a call."""
         return step.source in (self.forbidden.collections if step.searches else self.forbidden.operations)
+
+    @property
+    def task(self) -> str:
+        """Digest of the question: what was trained on it is not to be judged by it, whatever tools were there."""
+        return f"sha256:{hashlib.sha256(self.question.encode()).hexdigest()}"
 
     @property
     def answerable(self) -> bool:

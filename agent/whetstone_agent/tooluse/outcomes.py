@@ -57,6 +57,10 @@ class End(StrEnum):
     """Its steps are used up."""
     LOOP = "Loop"
     """It did the same again and again."""
+    CONTEXT_LENGTH = "ContextLength"
+    """The conversation outgrew the model's context."""
+    MODEL_FAILED = "ModelFailed"
+    """The model's server did not answer, or refused."""
     API_UNAVAILABLE = "ApiUnavailable"
     """The API was down, too slow or failing."""
     API_NOT_JSON = "ApiNotJson"
@@ -67,4 +71,4 @@ class End(StrEnum):
     @property
     def void(self) -> bool:
         """Whether it says nothing about the agent."""
-        return self in (End.API_UNAVAILABLE, End.API_NOT_JSON, End.API_REFUSED)
+        return self in (End.API_UNAVAILABLE, End.API_NOT_JSON, End.API_REFUSED, End.MODEL_FAILED)

@@ -6,6 +6,7 @@
 Either may be missing. Files of instances lie beside them.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -26,9 +27,11 @@ class World:
     Args:
         collections: By name.
         api: The API, if there is one.
+        digest: Digest of the files.
     """
 
-    def __init__(self, collections: Mapping[str, Collection], api: Api | None) -> None:
+    def __init__(self, collections: Mapping[str, Collection], api: Api | None, *, digest: str = "") -> None:
+        self.digest = digest
         self.collections = dict(collections)
         self.api = api
         self.operations: Mapping[str, Operation] = api.operations if api else {}
@@ -50,7 +53,10 @@ class World:
         if not files and document is None:
             raise EnvironmentDataError([f"{folder.name}: has neither collections/*.jsonl nor openapi.yaml: add one"])
         collections = {path.stem: Collection.open(path, cache) for path in files}
-        return cls(collections, read_api(document) if document else None)
+        read = hashlib.sha256()
+        for path in (*files, *([document] if document else [])):
+            read.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        return cls(collections, read_api(document) if document else None, digest=f"sha256:{read.hexdigest()}")
 
     def read(self, file: Path) -> list[Instance]:
         """Read instances, and check that the world has all that they name.

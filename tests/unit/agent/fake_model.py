@@ -7,7 +7,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-type Mind = Callable[[list[dict[str, str]]], str]
+type Mind = Callable[[list[dict[str, str]]], str | dict[str, Any]]
+"""What the model says: text, or a whole message, as one with calls of tools is."""
 
 
 @dataclass(kw_only=True)
@@ -49,14 +50,15 @@ class FakeModel:
         if body["model"] != self.name:
             message = f"The model `{body['model']}` does not exist."
             return web.json_response({"error": {"message": message, "type": "NotFoundError"}}, status=404)
-        text = self.mind(body["messages"])
+        said = self.mind(body["messages"])
+        message = said if isinstance(said, dict) else {"role": "assistant", "content": said}
         return web.json_response(
             {
                 "id": "1",
                 "object": "chat.completion",
                 "created": 1,
                 "model": self.name,
-                "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
                 "usage": {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13},
             },
             headers={"x-whetstone-adapter": self.answers_as or self.name},

@@ -1,6 +1,9 @@
 """A small world with documents and a real API, and environments on it."""
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,10 +13,12 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
+from whetstone_agent.tooluse.agents import ScriptedAgent, saying
 from whetstone_agent.tooluse.api_client import ApiClient
 from whetstone_agent.tooluse.env import EnvironmentSettings, ToolUseEnv
 from whetstone_agent.tooluse.instances import check_instances
 from whetstone_agent.tooluse.world import World
+from whetstone_dev.places import CHECKOUT
 
 HANDBOOK = [
     {"id": "leave", "title": "Annual leave", "text": "Every employee has 30 days of annual leave a year."},
@@ -185,3 +190,29 @@ def make_env(world: World, service: Service) -> Iterator[MakeEnv]:
 def call(tool: str, **args: Any) -> str:
     """An action as text."""
     return json.dumps({"tool_name": tool, "args": args})
+
+
+def scripted(*texts: str) -> ScriptedAgent:
+    """An agent that says these texts one after the other, the last one for ever."""
+    return ScriptedAgent(saying(texts))
+
+
+def native(tool: str, **args: Any) -> dict[str, Any]:
+    """A model's reply that calls a tool."""
+    function = {"name": tool, "arguments": json.dumps(args)}
+    return {"role": "assistant", "content": "", "tool_calls": [{"id": "x", "type": "function", "function": function}]}
+
+
+COMPANY = CHECKOUT / "examples" / "tooluse" / "company"
+COMPANY_KEY = "open-sesame"
+
+
+@pytest.fixture(scope="session")
+def company_url() -> Iterator[str]:
+    """The service of the company that ships, run as users run it."""
+    command = [sys.executable, str(COMPANY / "service.py"), "--port", "0"]
+    environment = {**os.environ, "COMPANY_KEY": COMPANY_KEY}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.terminate()

@@ -1,16 +1,13 @@
 """The company that ships: its service answers what its instances say, and its halves share nothing."""
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from unit.tooluse.conftest import COMPANY_KEY as KEY
 from whetstone_agent.tooluse.api_client import ApiClient
 from whetstone_agent.tooluse.api_tools import Mode
 from whetstone_agent.tooluse.env import EnvironmentSettings, ToolUseEnv
@@ -21,8 +18,6 @@ from whetstone_agent.tooluse.world import World
 from whetstone_dev.company.__main__ import FOLDER
 from whetstone_dev.company.__main__ import main as company
 from whetstone_dev.company.records import Split
-
-KEY = "open-sesame"
 
 
 @pytest.fixture(scope="module")
@@ -35,25 +30,13 @@ def sets(world: World) -> dict[str, list[Instance]]:
     return {split: world.read(FOLDER / f"{split}.json") for split in Split}
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    """The service, run as users run it."""
-    command = [sys.executable, str(FOLDER / "service.py"), "--port", "0"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "COMPANY_KEY": KEY}
-    ) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.terminate()
-
-
 @pytest.mark.parametrize("mode", Mode)
 def test_ground_truth_solves_every_instance_against_the_real_service(
-    world: World, sets: dict[str, list[Instance]], url: str, mode: Mode
+    world: World, sets: dict[str, list[Instance]], company_url: str, mode: Mode
 ) -> None:
     settings = EnvironmentSettings(tools=ToolSettings(mode=mode))
     instances = [*sets["train"], *sets["test"]]
-    with ApiClient(url, headers={"Authorization": f"Bearer {KEY}"}) as api:
+    with ApiClient(company_url, headers={"Authorization": f"Bearer {KEY}"}) as api:
         env = ToolUseEnv(instances, world, api=api, settings=settings)
         for one in instances:
             env.reset(options={"instance": one.id})
@@ -87,8 +70,8 @@ def test_the_halves_share_no_question_and_no_source(sets: dict[str, list[Instanc
     assert not documents[0] & documents[1]
 
 
-def test_the_service_keeps_to_its_key_and_its_document(url: str) -> None:
-    with httpx.Client(base_url=url) as client:
+def test_the_service_keeps_to_its_key_and_its_document(company_url: str) -> None:
+    with httpx.Client(base_url=company_url) as client:
         assert client.get("/stock/FI-100").status_code == 401
         client.headers["Authorization"] = f"Bearer {KEY}"
         assert set(client.get("/stock/FI-100").json()) == {"code", "units", "price"}

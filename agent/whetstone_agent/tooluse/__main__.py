@@ -1,0 +1,180 @@
+"""Run a set of instances, without a cluster: `python -m whetstone_agent.tooluse run --help`.
+
+`python -m whetstone_agent.tooluse compare one/ other/ --out pairs.jsonl` makes preferences between whole trajectories
+of two runs.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from whetstone_agent.agents.errors import ModelRefusedError
+from whetstone_agent.api_key import NO_KEY
+from whetstone_agent.tooluse import training_rows
+from whetstone_agent.tooluse.agents import ModelAgent, ModelSettings
+from whetstone_agent.tooluse.api_client import ApiClient
+from whetstone_agent.tooluse.api_tools import Mode
+from whetstone_agent.tooluse.conversation import Protocol
+from whetstone_agent.tooluse.env import EnvironmentSettings, ToolUseEnv
+from whetstone_agent.tooluse.errors import EnvironmentDataError
+from whetstone_agent.tooluse.expert import ExpertMode, ExpertSettings
+from whetstone_agent.tooluse.runs import AnotherRunError, RunSummary, read_run, run_set
+from whetstone_agent.tooluse.scorers import ScorerName
+from whetstone_agent.tooluse.toolbox import ToolSettings, TopKBy
+from whetstone_agent.tooluse.world import World
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the command line says; return 1 when it cannot be done."""
+    options = _parser().parse_args(argv)
+    try:
+        if options.command == "compare":
+            return _compare(options)
+        return _run(options)
+    except (EnvironmentDataError, AnotherRunError, ModelRefusedError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except ValidationError as error:
+        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        sys.stderr.write(f"expert: {said}\n")
+        return 1
+
+
+def _run(options: argparse.Namespace) -> int:
+    expert = ExpertSettings(
+        mode=options.expert,
+        epsilon=options.expert_epsilon,
+        seed=options.seed,
+        initial_limit=options.expert_initial_limit,
+        recent_limit=options.expert_recent_limit,
+        alternates=options.alternates,
+    )
+    settings = EnvironmentSettings(
+        horizon=options.horizon,
+        scorer=options.scorer,
+        tools=ToolSettings(mode=options.mode, top_k=options.top_k, top_k_by=options.top_k_by),
+    )
+    world = World.open(options.world, options.out / "indexes")
+    instances = world.read(options.instances)
+    url = options.api_url or (world.api.server if world.api else None)
+    if world.api is not None and url is None:
+        raise EnvironmentDataError(["the API's document names no server: give --api-url"])
+    with contextlib.ExitStack() as stack:
+        key = os.environ.get(options.api_key_env, "") if options.api_key_env else ""
+        headers = {options.api_key_header: f"{options.api_key_prefix}{key}"} if key else {}
+        api = stack.enter_context(ApiClient(url, headers=headers)) if url else None
+        agent, asked = None, {}
+        if options.model:
+            model = ModelSettings(
+                url=options.model_url,
+                model=options.model,
+                temperature=options.temperature,
+                max_tokens=options.max_tokens,
+                seed=options.seed,
+            )
+            model_key = os.environ.get("OPENAI_API_KEY", NO_KEY)
+            agent = stack.enter_context(ModelAgent(model, api_key=model_key))
+            asked = {name: value for name, value in asdict(model).items() if name != "url"}
+        elif expert.mode is not ExpertMode.GROUND_TRUTH or expert.alternates:
+            raise EnvironmentDataError(["there is nobody to act: give --model, or --expert GroundTruth"])
+        summary = run_set(
+            instances,
+            options.out,
+            make_env=lambda: ToolUseEnv(instances, world, api=api, settings=settings),
+            agent=agent,
+            asked={
+                "instances": hashlib.sha256(options.instances.read_bytes()).hexdigest(),
+                "world": world.digest,
+                "model": asked,
+                "protocol": options.protocol,
+                "environment": asdict(settings),
+                "expert": expert.model_dump(mode="json"),
+            },
+            expert=expert,
+            protocol=options.protocol,
+            concurrency=options.concurrency,
+        )
+    sys.stdout.write(_told(summary))
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    rows = list(training_rows.trajectory_preferences([read_run(one) for one in options.runs]))
+    options.out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    sys.stdout.write(f"{options.out}: {len(rows)} pairs\n")
+    return 0
+
+
+def _told(summary: RunSummary) -> str:
+    lines = [f"{'scenario':32} {'success':>8} {'95 % interval':>16} {'of':>5}"]
+    for name, one in [("all", summary.success), *summary.by_scenario.items()]:
+        if one.rate is None or one.low is None or one.high is None:
+            lines.append(f"{name:32} {'none':>8} {'':>16} {0:5d}")
+        else:
+            interval = f"{one.low:.3f} to {one.high:.3f}"
+            lines.append(f"{name:32} {one.rate:8.3f} {interval:>16} {one.scored:5d}")
+    counts = ", ".join(f"{name} {count}" for name, count in summary.ends.items())
+    return "\n".join([*lines, f"void: {summary.void} of {summary.instances}; ends: {counts}"]) + "\n"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m whetstone_agent.tooluse", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run a set of instances; run again, it goes on")
+    run.add_argument("--world", type=Path, required=True, help="folder with collections/ and openapi.yaml")
+    run.add_argument("--instances", type=Path, required=True, help="file of instances")
+    run.add_argument("--out", type=Path, required=True, help="folder for the results")
+    run.add_argument("--api-url", help="where the API is (default: the first server of its document)")
+    run.add_argument("--api-key-env", help="environment variable with the API's key")
+    run.add_argument("--api-key-header", default="Authorization", help="header for it (default %(default)s)")
+    run.add_argument("--api-key-prefix", default="Bearer ", help="what stands before it (default 'Bearer ')")
+    run.add_argument("--model", help="name of the model, of an adapter or of an alias")
+    run.add_argument("--model-url", default="http://127.0.0.1:8000/v1", help="its API (default %(default)s)")
+    run.add_argument("--temperature", type=float, default=0.0)
+    run.add_argument("--max-tokens", type=int, default=1024)
+    run.add_argument("--seed", type=int, default=0, help="of the sampling and of expert Random")
+    _choice(run, "--protocol", Protocol.NATIVE, "how tools are called")
+    _choice(run, "--mode", Mode.REST, "granularity of the API's tools")
+    _choice(run, "--scorer", ScorerName.NORMALIZED, "how answers are compared")
+    _choice(run, "--top-k-by", TopKBy.CONFIGURATION, "who says how many documents a search gives")
+    run.add_argument("--top-k", type=_positive, default=3, help="documents of a search (default %(default)s)")
+    run.add_argument("--horizon", type=_positive, default=10, help="steps at most (default %(default)s)")
+    _choice(run, "--expert", ExpertMode.NONE, "when the expert acts")
+    run.add_argument("--expert-epsilon", type=float, default=0.5, help="Random: probability (default %(default)s)")
+    run.add_argument(
+        "--expert-initial-limit", type=int, default=2, help="Informed: unaided steps (default %(default)s)"
+    )
+    run.add_argument(
+        "--expert-recent-limit", type=int, default=2, help="Informed: steps looked at (default %(default)s)"
+    )
+    run.add_argument("--alternates", action="store_true", help="keep the other one's action at every step")
+    run.add_argument("--concurrency", type=_positive, default=4, help="episodes at a time (default %(default)s)")
+    compare = commands.add_parser("compare", help="preferences between whole trajectories of runs by different agents")
+    compare.add_argument("runs", type=Path, nargs="+", help="folders of results")
+    compare.add_argument("--out", type=Path, required=True, help="file to write")
+    return parser
+
+
+def _choice(parser: argparse.ArgumentParser, flag: str, default: StrEnum, told: str) -> None:
+    kind = type(default)
+    parser.add_argument(flag, type=kind, choices=list(kind), default=default, help=f"{told} (default {default})")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""One episode: the agent, and now and then the expert, on one instance; and what is kept of it."""
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+from whetstone_api.wire import WireModel
+
+from whetstone_agent.tooluse.agents import Agent, ContextOutgrownError, ModelFailedError
+from whetstone_agent.tooluse.conversation import Conversation, Protocol, Turn, same_action
+from whetstone_agent.tooluse.env import ToolUseEnv
+from whetstone_agent.tooluse.expert import ExpertMode, ExpertSettings
+from whetstone_agent.tooluse.instances import Availability, Order
+from whetstone_agent.tooluse.outcomes import End, StepCategory
+
+
+class Actor(StrEnum):
+    """Who does a step."""
+
+    AGENT = "Agent"
+    EXPERT = "Expert"
+
+
+class Alternate(WireModel):
+    """What the other one would have done."""
+
+    actor: Actor
+    action: str
+    category: StepCategory
+    """What the step would have been, at best: the API was not called."""
+    message: dict[str, Any]
+
+
+class StepRecord(WireModel):
+    """One step."""
+
+    actor: Actor
+    action: str
+    category: StepCategory
+    reward: float
+    observation: str
+    alternate: Alternate | None = None
+
+
+class Assistance(WireModel):
+    """How the expert took part."""
+
+    settings: ExpertSettings
+    tracker: list[int]
+    """For each step 1 where the expert acted, else 0."""
+
+
+class EpisodeRecord(WireModel):
+    """A finished episode."""
+
+    sample_id: str
+    """Id of the instance."""
+    success: bool
+    void: bool
+    """It says nothing about the agent: API or model server failed."""
+    terminated: bool
+    truncated: bool
+    end: End
+    error: str | None = None
+    """What the model's server said, where it failed."""
+    violated: bool = False
+    """The policy was violated."""
+    total_time_steps: int
+    expert_assistance: Assistance
+    tool_availability: Availability
+    order: Order | None = None
+    answerable: bool
+    task: str
+    """Digest of the question, by which a benchmark finds what a model was trained on."""
+    protocol: Protocol
+    steps: list[StepRecord]
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    prompt_tokens: int = Field(default=0, ge=0)
+    completion_tokens: int = Field(default=0, ge=0)
+
+
+def run_episode(
+    env: ToolUseEnv,
+    instance: str,
+    *,
+    agent: Agent | None,
+    expert: ExpertSettings | None = None,
+    protocol: Protocol = Protocol.NATIVE,
+) -> EpisodeRecord:
+    """Run an instance to its end.
+
+    Args:
+        env: The environment; nobody else uses it meanwhile.
+        instance: Id of the instance.
+        agent: Who acts; may be missing where the expert does every step and no alternates are kept.
+        expert: When the expert acts.
+        protocol: How tools are called.
+    """
+    return _Run(env, instance, agent=agent, expert=expert or ExpertSettings(), protocol=protocol).run()
+
+
+class _Run:
+    def __init__(
+        self, env: ToolUseEnv, instance: str, *, agent: Agent | None, expert: ExpertSettings, protocol: Protocol
+    ) -> None:
+        question, _ = env.reset(options={"instance": instance})
+        self._env = env
+        self._agent = agent
+        self._expert = expert
+        self._talk = Conversation(protocol=protocol, toolbox=env.toolbox, question=question)
+        self._steps: list[StepRecord] = []
+        self._tokens = [0, 0]
+
+    def run(self) -> EpisodeRecord:
+        while True:
+            try:
+                turn, actor, other = self._next()
+            except ContextOutgrownError:
+                return self._record({"end": End.CONTEXT_LENGTH, "success": False}, terminated=False)
+            except ModelFailedError as error:
+                return self._record({"end": End.MODEL_FAILED, "success": False}, terminated=False, error=str(error))
+            observation, reward, terminated, truncated, info = self._env.step(turn.action)
+            self._talk.add(turn, None if terminated or truncated else observation)
+            self._steps.append(
+                StepRecord(
+                    actor=actor,
+                    action=turn.action,
+                    category=info["category"],
+                    reward=reward,
+                    observation=observation,
+                    alternate=other,
+                )
+            )
+            if terminated or truncated:
+                return self._record(info, terminated=terminated)
+
+    def _next(self) -> tuple[Turn, Actor, Alternate | None]:
+        """Return what is done, by whom, and what the other one would have done."""
+        steps = [one.category for one in self._steps]
+        kept = self._expert.alternates and self._expert.mode is not ExpertMode.NONE
+        truth = self._talk.turn(self._env.next_expected())
+        if self._expert.acts(self._env.instance.id, steps):
+            said = self._ask() if kept else None
+            return truth, Actor.EXPERT, self._alternate(Actor.AGENT, said, truth) if said else None
+        turn = self._ask()
+        return turn, Actor.AGENT, self._alternate(Actor.EXPERT, truth, turn) if kept else None
+
+    def _ask(self) -> Turn:
+        if self._agent is None:
+            raise ModelFailedError("there is no agent to ask")
+        turn = self._agent.act(self._talk)
+        self._tokens = [self._tokens[0] + turn.prompt_tokens, self._tokens[1] + turn.completion_tokens]
+        return turn
+
+    def _alternate(self, actor: Actor, turn: Turn, done: Turn) -> Alternate | None:
+        if same_action(turn.action, done.action):
+            return None
+        return Alternate(actor=actor, action=turn.action, category=self._env.foresee(turn.action), message=turn.message)
+
+    def _record(self, info: dict[str, Any], *, terminated: bool, error: str | None = None) -> EpisodeRecord:
+        instance = self._env.instance
+        end: End = info["end"]
+        return EpisodeRecord(
+            sample_id=instance.id,
+            success=info["success"],
+            void=end.void,
+            terminated=terminated,
+            truncated=not terminated,
+            end=end,
+            error=error,
+            violated=any(one.category is StepCategory.FORBIDDEN for one in self._steps),
+            total_time_steps=len(self._steps),
+            expert_assistance=Assistance(
+                settings=self._expert, tracker=[int(one.actor is Actor.EXPERT) for one in self._steps]
+            ),
+            tool_availability=instance.tool_availability,
+            order=instance.order,
+            answerable=instance.answerable,
+            task=instance.task,
+            protocol=self._talk.protocol,
+            steps=self._steps,
+            messages=self._talk.messages,
+            tools=self._talk.tools,
+            prompt_tokens=self._tokens[0],
+            completion_tokens=self._tokens[1],
+        )

@@ -19,6 +19,7 @@ class Example:
     Args:
         form: `messages`, `conversations` or `prompt`; `pair` for a pair.
         messages: The conversation; of a pair, the prompt and the better answer.
+        prompt: Of a pair, how many of the messages are its prompt.
         rejected: Of a pair, the worse answer.
         tools: Functions that the row offers the model.
         task: The task that the row came from, where the row says so.
@@ -26,6 +27,7 @@ class Example:
 
     form: str
     messages: list[Message]
+    prompt: int = 0
     rejected: list[Message]
     tools: list[dict[str, Any]]
     task: str | None
@@ -66,7 +68,9 @@ def read_example(value: Mapping[str, Any]) -> Example:
     if any(side in value for side in SIDES):
         pair = to_pair(value, Granularity.TRAJECTORY)
         messages = [*pair.prompt, *pair.chosen]
-        return Example(form="pair", messages=messages, rejected=pair.rejected, tools=tools, task=told)
+        return Example(
+            form="pair", messages=messages, prompt=len(pair.prompt), rejected=pair.rejected, tools=tools, task=told
+        )
     messages = to_messages(value)
     form = next(form for form in FORMS if form in value)
     return Example(form=form, messages=messages, rejected=[], tools=tools, task=told)

@@ -1,6 +1,5 @@
 """Puts a page together and writes it."""
 
-import base64
 import hashlib
 from collections.abc import Sequence
 from functools import cache
@@ -16,6 +15,7 @@ from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.replacing import replacing
 from whetstone_artifacts.report.chart import WIDTH, Chart, chart
 from whetstone_artifacts.report.pairs import pairs
+from whetstone_artifacts.report.policy import policy
 from whetstone_artifacts.report.view import RunView, all_tasks, read_view
 from whetstone_artifacts.report.words import verdict_sentence
 
@@ -98,8 +98,7 @@ def _render(runs: Sequence[tuple[Path, RunArtifact]], *, baseline: int | None) -
     return environment.from_string(_text("page.html.j2")).render(
         style=style,
         script=script,
-        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)};"
-        " img-src data:; base-uri 'none'; form-action 'none'",
+        policy=policy(style=style, script=script),
         digest=_digest(runs[0][1]),
         title=" and ".join(view.name for view in views) if len(views) < 3 else f"{len(views)} runs",
         runs=views,
@@ -118,11 +117,6 @@ def _chart(views: Sequence[RunView]) -> Chart:
 
 def _digest(artifact: RunArtifact) -> str:
     return "sha256:" + hashlib.sha256(artifact.to_json().encode()).hexdigest()
-
-
-def _hash(text: str) -> str:
-    """Return a source of the content security policy: only this text may run, whatever else is in the page."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 @cache

@@ -14,6 +14,7 @@ from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.replacing import replacing
 from whetstone_artifacts.report.chart import WIDTH, Chart, chart
+from whetstone_artifacts.report.failures import shared
 from whetstone_artifacts.report.pairs import pairs
 from whetstone_artifacts.report.policy import policy
 from whetstone_artifacts.report.view import RunView, all_tasks, read_view
@@ -104,6 +105,7 @@ def _render(runs: Sequence[tuple[Path, RunArtifact]], *, baseline: int | None) -
         runs=views,
         tasks=all_tasks(views),
         pairs=pairs(views, views[baseline]) if baseline is not None else [],
+        patterns=shared([view.patterns for view in views]) if len(views) > 1 else [],
         verdict=verdict_sentence,
         chart=_chart(views),
         width=WIDTH,

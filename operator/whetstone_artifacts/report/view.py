@@ -144,7 +144,7 @@ def all_tasks(runs: Sequence[RunView]) -> list[str]:
 
 def _trial(score: TrialScore, detail: TrialDetail | None, *, anchor: str, number: int) -> TrialView:
     state = _state(score.reward)
-    pattern = "" if state == "solved" else pattern_of(score.error, detail)
+    pattern = "" if state == "solved" else pattern_of(score, detail)
     return TrialView(anchor=anchor, number=number, score=score, state=state, detail=detail, pattern=pattern)
 
 

@@ -205,6 +205,8 @@ async def test_runs_side_by_side_are_compared_as_the_operator_would(
     assert text == make_page([Path(folder) for folder in folders])
     assert "Not comparable with base: run and baseline differ in the agent (spec.agent)" in text
     assert "Not comparable with base: run and baseline differ in spec.attempts: 2 here, 1 in the baseline" in text
+    shared = '<tr><td>no trajectory</td><td class="n"><a href="#r1-1-1">4</a></td><td class="n">0</td>'
+    assert shared + '<td class="n"><a href="#r3-1-1">8</a></td></tr>' in text
     assert "Of 2 at once, chance calls one different more often" in text
     assert 'id="verdict"' not in text
     assert "Every scored trial got 1, so these tasks cannot tell such models apart." in text

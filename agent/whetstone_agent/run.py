@@ -13,6 +13,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 from whetstone_api.adapter_artifact import LINEAGE_FILE, Lineage
 from whetstone_api.benchmark_collect import Collected
+from whetstone_api.benchmark_judge import Judged
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.reports import Outcome, ProgressReport, TerminationReport
@@ -43,6 +44,7 @@ from whetstone_agent.harness import (
     prepare_process,
     run_job,
 )
+from whetstone_agent.judge import judge_run
 from whetstone_agent.preflight import check_target
 from whetstone_agent.recipe import NOT_ISOLATED, comparability, recipe_digest
 from whetstone_agent.request import Request
@@ -97,10 +99,11 @@ async def run_benchmark(
         if artifact is None:
             return _shard_report(request)
         artifact = _compared(request, told_artifact(artifact, config))
+        judged = await judge_run(config, artifact)
         with _results_lock(request):
             _write_page(request, artifact)
             collected = _collect(request, artifact)
-    return _report(request, artifact, adopted=adopted, collected=collected)
+    return _report(request, artifact, adopted=adopted, collected=collected, judged=judged)
 
 
 def _admit(config: BenchmarkConfig, shard: Shard) -> Request:
@@ -321,7 +324,7 @@ def _collect(request: Request, artifact: RunArtifact) -> Collected | None:
 
 
 def _report(
-    request: Request, artifact: RunArtifact, *, adopted: bool, collected: Collected | None
+    request: Request, artifact: RunArtifact, *, adopted: bool, collected: Collected | None, judged: Judged | None
 ) -> TerminationReport:
     config = request.config
     contaminated = contaminated_tasks(request.tasks, training_tasks(config))
@@ -336,6 +339,8 @@ def _report(
     }
     if collected is not None:
         result["collected"] = collected.to_wire()
+    if judged is not None:
+        result["judged"] = judged.to_wire()
     if artifact.engine_check is not None:
         result["engineCheck"] = artifact.engine_check.to_wire()
     if artifact.comparison is not None:

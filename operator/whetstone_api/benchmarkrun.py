@@ -7,6 +7,7 @@ from pydantic import Field
 from whetstone_api.benchmark_agent import AgentSpec, SamplingSpec
 from whetstone_api.benchmark_collect import Collected, CollectSpec
 from whetstone_api.benchmark_gates import GateSpec
+from whetstone_api.benchmark_judge import Judged, JudgeSpec
 from whetstone_api.benchmark_result import RunComparison, RunProgress, RunResults, TokenPrices
 from whetstone_api.benchmark_suite import SuiteSpec
 from whetstone_api.benchmark_target import MeasuredTarget, TargetSpec
@@ -55,6 +56,8 @@ class BenchmarkRunSpec(RunToEndSpec):
     """What tokens cost, for `status.results.cost`."""
     collect: CollectSpec | None = None
     """What of the scored trials is kept as training data."""
+    judge: JudgeSpec | None = None
+    """A model that says what it thinks of each scored trial, after the last one; it changes no score."""
     maximum_error_rate: DecimalString = "0.1"
     """Share of void trials above which the run is not Valid."""
     output: Source
@@ -93,6 +96,12 @@ class BenchmarkRunSpec(RunToEndSpec):
             message="passAtK names a k above attempts; raise attempts or leave it out",
         ),
         Rule(
+            rule="!has(self.judge) || !has(self.judge.secretRef) || !has(self.suite.harbor.environment)"
+            " || self.suite.harbor.environment.kind != 'Process'",
+            message="judge.secretRef cannot be kept from trials of environment.kind Process; use pods, or a judge"
+            " that asks for no key",
+        ),
+        Rule(
             rule="self.output.uri.matches('^pvc://[^/]+/.+')",
             message="output.uri must name a folder inside the claim, as in pvc://results/my-run",
         ),
@@ -110,6 +119,8 @@ class BenchmarkRunStatus(Status):
     """The figures."""
     collected: Collected | None = None
     """The training data that `spec.collect` asked for."""
+    judged: Judged | None = None
+    """What the judge said."""
     comparison: RunComparison | None = None
     """The comparison with the baseline."""
     recipe_digest: Annotated[str, Field(max_length=71)] | None = None

@@ -146,6 +146,8 @@ class ConditionType(StrEnum):
     """The share of void trials of a benchmark is within `maximumErrorRate`, and it measured one and the same thing."""
     GATE_PASSED = "GatePassed"
     """Every gate of a benchmark holds."""
+    JUDGED = "Judged"
+    """The judge that a benchmark names gave its opinion on every scored trial that left a trajectory."""
 
 
 class Reason(StrEnum):
@@ -322,6 +324,10 @@ class Reason(StrEnum):
     """The target adapter is not effective on every replica; a run would measure something else."""
     TARGET_CHANGED = "TargetChanged"
     """Another version than the measured one answered during the run, or the engines became others."""
+    JUDGED = "Judged"
+    """The judge answered about every trial that it was asked about."""
+    JUDGE_INCOMPLETE = "JudgeIncomplete"
+    """The judge did not answer about some trials, or used up its tokens; scores and gates stand without it."""
     ENGINES_UNCHECKED = "EnginesUnchecked"
     """The adopted results do not say whether the engines stayed the same while they were measured."""
     BUDGET_EXCEEDED = "BudgetExceeded"

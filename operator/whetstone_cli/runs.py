@@ -6,7 +6,7 @@ from pathlib import Path
 
 from whetstone_artifacts.errors import ArtifactError
 
-from whetstone_cli import leaderboard, results
+from whetstone_cli import judge_agreement, leaderboard, results
 from whetstone_cli.exits import EXIT_USAGE, refused
 
 
@@ -19,6 +19,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     page.set_defaults(command_function=report)
     results.add_command(commands)
     leaderboard.add_command(commands)
+    judge_agreement.add_command(commands)
 
 
 def report(options: argparse.Namespace) -> int:

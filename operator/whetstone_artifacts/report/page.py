@@ -15,6 +15,7 @@ from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.replacing import replacing
 from whetstone_artifacts.report.chart import WIDTH, Chart, chart
 from whetstone_artifacts.report.failures import shared
+from whetstone_artifacts.report.judges import read_judges
 from whetstone_artifacts.report.pairs import pairs
 from whetstone_artifacts.report.policy import policy
 from whetstone_artifacts.report.view import RunView, all_tasks, read_view
@@ -41,7 +42,7 @@ def write_report(folder: Path, artifact: RunArtifact, baseline: Path | None) -> 
         OSError: The page cannot be written.
     """
     path = folder / REPORT_FILE
-    mark = f'content="{_digest(artifact)}"'.encode()
+    mark = f'content="{_digest(folder, artifact)}"'.encode()
     try:
         with path.open("rb") as stream:
             if mark in stream.read(4096):
@@ -100,7 +101,7 @@ def _render(runs: Sequence[tuple[Path, RunArtifact]], *, baseline: int | None) -
         style=style,
         script=script,
         policy=policy(style=style, script=script),
-        digest=_digest(runs[0][1]),
+        digest=_digest(*runs[0]),
         title=" and ".join(view.name for view in views) if len(views) < 3 else f"{len(views)} runs",
         runs=views,
         tasks=all_tasks(views),
@@ -117,8 +118,10 @@ def _chart(views: Sequence[RunView]) -> Chart:
     return chart([(view.name, view.artifact.results.mean, view.artifact.results.interval) for view in scored])
 
 
-def _digest(artifact: RunArtifact) -> str:
-    return "sha256:" + hashlib.sha256(artifact.to_json().encode()).hexdigest()
+def _digest(folder: Path, artifact: RunArtifact) -> str:
+    """Return the digest of what a page shows beside trajectories: figures, and what judges say meanwhile."""
+    texts = [artifact.to_json(), *(judge.to_json() for judge in read_judges(folder))]
+    return "sha256:" + hashlib.sha256("".join(texts).encode(errors="replace")).hexdigest()
 
 
 @cache

@@ -7,9 +7,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from whetstone_api.benchmark_judge import JudgeArtifact
 from whetstone_api.run_artifact import RunArtifact, TrialScore
 
 from whetstone_artifacts.report.failures import Pattern, grouped, pattern_of
+from whetstone_artifacts.report.judges import judge_figures, opinions, read_judges
 from whetstone_artifacts.report.trials import PHASES, TrialDetail, find_trials, read_detail
 from whetstone_artifacts.report.words import run_sentence
 
@@ -62,6 +64,7 @@ class RunView:
     number: int
     artifact: RunArtifact
     tasks: dict[str, TaskView]
+    judges: list[JudgeArtifact] = field(default_factory=list)
     figures: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Label and value of every figure, by its name in `results.json`."""
     identity: dict[str, str] = field(default_factory=dict)
@@ -75,6 +78,10 @@ class RunView:
     def sentence(self) -> str:
         """Its result in words."""
         return run_sentence(self.artifact)
+
+    def opinions(self, trial: TrialView) -> list[str]:
+        """What judges said of a trial."""
+        return opinions(self.judges, trial.score.trial)
 
     @property
     def trials(self) -> list[TrialView]:
@@ -122,12 +129,15 @@ def read_view(folder: Path, artifact: RunArtifact, *, number: int, runs: int) ->
             anchor = f"r{number}-{index + 1}-{attempt}"
             views.append(_trial(score, detail, anchor=anchor, number=attempt))
         tasks[task.task] = TaskView(name=task.task, digest=task.digest, trials=views)
+    judges = read_judges(folder)
     wire = artifact.model_dump(mode="json", by_alias=True, exclude_none=True)
     return RunView(
         number=number,
         artifact=artifact,
         tasks=tasks,
-        figures={key: (words(key), str(value)) for key, value in _flat(wire["results"]).items()},
+        judges=judges,
+        figures={key: (words(key), str(value)) for key, value in _flat(wire["results"]).items()}
+        | judge_figures(judges),
         identity={words(key): str(value) for key, value in _identity(wire).items()},
     )
 

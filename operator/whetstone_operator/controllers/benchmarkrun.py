@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from whetstone_api.benchmark_collect import Collected
+from whetstone_api.benchmark_judge import Judged
 from whetstone_api.benchmark_result import RunComparison, RunResults, Verdict
 from whetstone_api.benchmark_target import EngineCheck, MeasuredTarget
 from whetstone_api.benchmarkrun import BenchmarkRun
@@ -20,6 +21,7 @@ from whetstone_operator.controllers.gates import Judgement, judge_gates, judge_v
 from whetstone_operator.controllers.hold import at_work, require_free
 from whetstone_operator.controllers.job_changes import follow_changes
 from whetstone_operator.controllers.job_outcome import is_finished
+from whetstone_operator.controllers.judged import judge_state
 from whetstone_operator.controllers.queueing import queue_of
 from whetstone_operator.controllers.references import (
     require_account,
@@ -270,6 +272,10 @@ def _conclude(work: Run, report: TerminationReport, *, engines: Judgement | None
             work.status[key] = str(result[key])
     if result.get("collected"):
         work.status["collected"] = read_result(work, Collected, result["collected"], reporter="runner").to_wire()
+    if result.get("judged"):
+        judged = read_result(work, Judged, result["judged"], reporter="runner")
+        work.status["judged"] = judged.to_wire()
+        _set(work, ConditionType.JUDGED, judge_state(judged))
     contaminated = [str(name) for name in result.get("contaminated") or []]
     validity = judge_validity(results, spec.maximum_error_rate)
     gates = judge_gates(spec, results=results, comparison=comparison, contaminated=contaminated)

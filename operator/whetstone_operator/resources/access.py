@@ -76,10 +76,10 @@ def access_mount() -> dict[str, Any]:
     return {"name": VOLUME, "mountPath": FOLDER, "readOnly": True}
 
 
-def runner_environment(server: str) -> dict[str, Any]:
+def runner_environment(server: str, *, variable: str = API_KEY_VARIABLE) -> dict[str, Any]:
     """Return the variable from which a runner takes its API key; unset for a server without the Secret."""
     reference = {"name": access_name(server), "key": RUNNER_KEY, "optional": True}
-    return {"name": API_KEY_VARIABLE, "valueFrom": {"secretKeyRef": reference}}
+    return {"name": variable, "valueFrom": {"secretKeyRef": reference}}
 
 
 def _known(spec: ApiKeySpec, key: str) -> AccessKey:

@@ -19,6 +19,7 @@ from whetstone_operator.resources.agent_container import (
     code_volume,
 )
 from whetstone_operator.resources.job_pod import JobPlan, build_config_map, build_job, job_hash, report_url
+from whetstone_operator.resources.judge import judge_environment, judge_url
 from whetstone_operator.settings import Settings
 
 RUNNER_ACCOUNT = "whetstone-runner"
@@ -107,6 +108,8 @@ def benchmark_config(plan: BenchmarkPlan) -> BenchmarkConfig:
         pass_at_k=_told_ks(spec),
         prices=spec.prices,
         collect=spec.collect,
+        judge=spec.judge,
+        judge_url=judge_url(run),
         concurrency=plan.concurrency,
         shards=spec.shards,
         output_path=spec.output.mount_path,
@@ -171,7 +174,7 @@ def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
             backoff_limit=BACKOFF_LIMIT,
             deadline_seconds=spec.active_deadline_seconds,
             queue=spec.queue_name,
-            environment=(runner_environment(spec.target.model_server_ref.name),),
+            environment=(runner_environment(spec.target.model_server_ref.name), *judge_environment(spec)),
         )
     )
     return in_shards(manifest, shards=spec.shards, concurrency=plan.concurrency)

@@ -381,6 +381,15 @@ def benchmark_run(*, improving: bool, gate: Object = GATE, agent: Object = NAMED
         },
         "passAtK": [1],
         "prices": {"inputPerMillion": "0.1", "outputPerMillion": "0.4"},
+        "judge": {
+            "model": "judge",
+            "maximumTokens": 1000,
+            **(
+                {"url": "https://judge.example.com/v1", "secretRef": {"name": "keys", "key": "judge"}}
+                if improving
+                else {"modelServerRef": {"name": "server"}}
+            ),
+        },
         "maximumErrorRate": "0.1",
         "output": {"uri": "pvc://results/run"},
         "resources": RESOURCES,
@@ -431,6 +440,19 @@ def benchmark_run(*, improving: bool, gate: Object = GATE, agent: Object = NAMED
         "collected": {
             "sft": {"uri": "pvc://results/run/collect/sft-0.jsonl", "digest": DIGEST, "rows": 1},
             "preference": {"uri": "pvc://results/run/collect/preference-0.jsonl", "digest": DIGEST, "rows": 1},
+        },
+        "judged": {
+            "uri": "pvc://results/run/judge/0",
+            "judge": DIGEST,
+            "model": "judge",
+            "trials": 8,
+            "unparsed": 0,
+            "unanswered": 1,
+            "reasoning": "3.5",
+            "completeness": "4",
+            "agreement": {"trials": 8, "agreement": "0.5", "kappa": "-0.1"},
+            "tokens": 100,
+            "stopped": "the judge does not answer",
         },
         "comparison": {
             "baseline": "baseline",

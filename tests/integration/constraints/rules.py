@@ -104,6 +104,10 @@ def _names(kind: str) -> list[RuleRow]:
     ]
 
 
+PROCESS = {"spec.suite.harbor.environment": {"kind": "Process"}, "spec.suite.harbor.trialResources": MISSING}
+BY_SERVER = {"spec.judge.modelServerRef": {"name": "server"}}
+
+
 def _gates(node: str, first: str, *, variant: int = 0) -> list[RuleRow]:
     """Return the rules of a list of gates, whose first has a minimum."""
     mean = {"metric": "Mean", "minimum": "0"}
@@ -661,7 +665,11 @@ RULES: tuple[RuleRow, ...] = (
         message="trialResources means nothing to environment.kind Process",
         accept=(
             {"spec.suite.harbor.environment": {"kind": "Pod"}},
-            {"spec.suite.harbor.environment": {"kind": "Process"}, "spec.suite.harbor.trialResources": MISSING},
+            {
+                "spec.suite.harbor.environment": {"kind": "Process"},
+                "spec.suite.harbor.trialResources": MISSING,
+                "spec.judge": MISSING,
+            },
         ),
         reject=({"spec.suite.harbor.environment": {"kind": "Process"}},),
         variant=1,
@@ -671,6 +679,34 @@ RULES: tuple[RuleRow, ...] = (
         message="give at most one of adapter and alias",
         accept=({"spec.target.adapter": MISSING},),
         reject=({"spec.target.alias": "stable"},),
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec",
+        message="judge.secretRef cannot be kept from trials of environment.kind Process",
+        accept=(
+            {"spec.suite.harbor.environment": {"kind": "Pod"}},
+            {**PROCESS, "spec.judge.secretRef": MISSING},
+            {**PROCESS, "spec.judge": MISSING},
+        ),
+        reject=(PROCESS,),
+        variant=1,
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec.judge",
+        message="give exactly one of modelServerRef and url",
+        accept=({"spec.judge.secretRef": MISSING},),
+        reject=(
+            {"spec.judge.modelServerRef": {"name": "server"}},
+            {"spec.judge.url": MISSING, "spec.judge.secretRef": MISSING},
+        ),
+        variant=1,
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec.judge",
+        message="secretRef belongs to url",
+        accept=({"spec.judge.url": MISSING, "spec.judge.secretRef": MISSING, **BY_SERVER},),
+        reject=({"spec.judge.url": MISSING, **BY_SERVER},),
+        variant=1,
     ),
     *_gates("BenchmarkRun.spec.gates", "spec.gates.0"),
     *_gates("ModelServer.spec.aliases[].promotion.gates", "spec.aliases.0.promotion.gates.0", variant=1),
@@ -711,6 +747,7 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "baselineRef": {"name": "other"},
         "gates": MISSING,
         "collect": MISSING,
+        "judge": {"url": "http://judge/v1", "model": "other"},
         "passAtK": MISSING,
         "prices": {"inputPerMillion": "1"},
         "maximumErrorRate": "0.2",

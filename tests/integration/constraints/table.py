@@ -73,6 +73,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     f"{BR}.spec.passAtK[]": (1, 100),
     f"{BR}.spec.collect.sft.trialsPerTask": (1, 100),
     f"{BR}.spec.collect.preference.pairsPerTask": (1, 100),
+    f"{BR}.spec.judge.maximumTokens": (1, 1_000_000_000_000),
     f"{BR}.spec.gates[].k": (1, 100),
     f"{MS}.spec.aliases[].promotion.gates[].k": (1, 100),
     f"{BR}.spec.sampling.seed": (0, 4294967295),
@@ -183,6 +184,11 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     f"{BR}.spec.agent.options.*": (0, 4096),
     f"{BR}.spec.agent.parameters.systemPrompt": (1, 16384),
     f"{BR}.spec.image": (1, 512),
+    f"{BR}.spec.judge.model": (1, 253),
+    f"{BR}.status.judged.uri": (0, 512),
+    f"{BR}.status.judged.judge": (0, 71),
+    f"{BR}.status.judged.model": (0, 253),
+    f"{BR}.status.judged.stopped": (0, 512),
     f"{BR}.spec.suite.harbor.tasks.exclude[]": (1, 253),
     f"{BR}.spec.suite.harbor.tasks.include[]": (1, 253),
     f"{LT}.spec.datasets[].configMapRef.key": (1, 253),
@@ -322,6 +328,12 @@ class Format:
 
 
 OBJECT_NAME = Format(1, 63, accept=("a", "a-1", "0", "a" * 63), reject=("A", "-a", "a-", "a.b", "a_b", "a b"))
+WEB_URL = Format(
+    0,
+    512,
+    accept=("http://judge:8000/v1", "https://a.example.com", "https://a/" + "b" * 502),
+    reject=("judge/v1", "ftp://a/v1", "http://", "http:///v1", "http://a b/v1", "https://a/v 1"),
+)
 VOLUME_NAME = Format(1, 40, accept=("a", "a-1", "a" * 40), reject=("A", "-a", "a-", "a.b", "a/b"))
 SERVED_NAME = Format(
     1, 54, accept=("q", "Qwen2.5-0.5B_x", "a" * 54), reject=("-a", "a-", ".a", "org/model", "a b", "ä", "a:b")
@@ -504,6 +516,14 @@ FORMATS: Mapping[str, Format] = {
     f"{BR}.spec.collect.preference.minimumDifference": POSITIVE,
     f"{BR}.spec.gates[].minimum": DECIMAL,
     f"{BR}.spec.gates[].maximum": DECIMAL,
+    f"{BR}.spec.judge.modelServerRef.name": OBJECT_NAME,
+    f"{BR}.spec.judge.url": WEB_URL,
+    f"{BR}.spec.judge.secretRef.name": SECRET_NAME,
+    f"{BR}.spec.judge.secretRef.key": SECRET_KEY,
+    f"{BR}.status.judged.reasoning": DECIMAL,
+    f"{BR}.status.judged.completeness": DECIMAL,
+    f"{BR}.status.judged.agreement.agreement": DECIMAL,
+    f"{BR}.status.judged.agreement.kappa": SIGNED_DECIMAL,
     f"{BR}.spec.prices.inputPerMillion": DECIMAL,
     f"{BR}.spec.prices.outputPerMillion": DECIMAL,
     f"{BR}.spec.gates[].minimumImprovement": DECIMAL,

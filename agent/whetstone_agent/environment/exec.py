@@ -18,7 +18,7 @@ TIMEOUT_EXIT: Final = 124
 """Exit code of a command that ran out of time, as `timeout(1)` has it."""
 KEPT_BYTES: Final = 8 << 20
 """Bytes of each output stream that are kept; a command that writes more is not stopped."""
-_CONNECT_TRIES: Final = 4
+CONNECT_TRIES: Final = 4
 _STOP_SECONDS: Final = 15.0
 _STOP_PASSES: Final = 100
 _PASSING_STATUS: Final = frozenset({429, 500, 502, 503, 504})
@@ -112,14 +112,14 @@ class PodExec:
                 await close(socket)
         return Completed(exit_code=code, stdout=bytes(out.data), stderr=bytes(err.data))
 
-    async def open(self, script: str, *, stdin: bool) -> aiohttp.ClientWebSocketResponse:
+    async def open(self, script: str, *, stdin: bool, tries: int = CONNECT_TRIES) -> aiohttp.ClientWebSocketResponse:
         """Start a script; a connection that is refused for a passing reason is tried again.
 
         Raises:
             ExecTransportError: It is refused.
         """
         address = self._address
-        for attempt in range(1, _CONNECT_TRIES + 1):
+        for attempt in range(1, tries + 1):
             try:
                 return await self._cluster.open_exec(
                     namespace=address.namespace,
@@ -131,7 +131,7 @@ class PodExec:
             except aiohttp.ClientError as error:
                 status = getattr(error, "status", None)
                 passing = status is None or status in _PASSING_STATUS
-                if not passing or attempt == _CONNECT_TRIES:
+                if not passing or attempt == tries:
                     message = f"exec in pod {address.pod} was refused: {error}"
                     raise ExecTransportError(message) from error
             # The command has not started, so starting it again is safe.

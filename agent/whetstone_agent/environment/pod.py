@@ -120,15 +120,16 @@ class PodEnvironment(CommandEnvironment):
         manifest = trial_pod(self._wanted_pod(await self._cluster.runner_pod(self._runner), limit))
         self._pod = str(manifest["metadata"]["name"])
         await create_when_quota_allows(self._cluster, manifest, limit_seconds=self._settings.queue_seconds)
+        address = PodAddress(namespace=self._runner.namespace, pod=self._pod, container=CONTAINER)
+        self._shell = PodShell(PodExec(self._cluster, address))
         await wait_until_running(
             self._watch,
             self._pod,
             CONTAINER,
             queue_seconds=self._settings.queue_seconds,
             start_seconds=self._settings.start_seconds or float(self.task_env_config.build_timeout_sec),
+            knock=self._shell.knock,
         )
-        address = PodAddress(namespace=self._runner.namespace, pod=self._pod, container=CONTAINER)
-        self._shell = PodShell(PodExec(self._cluster, address))
         if manifest["spec"].get("initContainers"):
             await self._link_tmux()
         await self.ensure_dirs(self._mount_targets(writable_only=True))

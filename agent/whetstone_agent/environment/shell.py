@@ -34,6 +34,7 @@ from whetstone_agent.environment.frames import Channel, Frame, encode, exit_code
 _LACKING: Final = 63
 """Exit code of the shell where the image lacks a tool."""
 _KILLED: Final = 128 + 9
+_KNOCK_SECONDS: Final = 10.0
 _READY: Final = b"ready"
 _SHELL: Final = (
     "command -v setsid >/dev/null && command -v head >/dev/null && command -v cat >/dev/null"
@@ -82,6 +83,21 @@ class PodShell:
                 return done
         return await self._pod.run(script, stdin=stdin, timeout_seconds=timeout_seconds, stdout=stdout)
 
+    async def knock(self) -> bool:
+        """Try once whether the container takes commands yet."""
+        try:
+            connection = self._connection = _Connection(await self._pod.open(_SHELL, stdin=True, tries=1))
+            async with asyncio.timeout(_KNOCK_SECONDS):
+                await connection.ask(_Request(":", _nowhere, _nowhere, takes_input=False), None)
+        except (ExecTransportError, aiohttp.ClientError, OSError, ValueError):
+            await self.close()
+            return False
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        self._lacking = connection.lacking
+        return True
+
     async def close(self) -> None:
         """End the shell."""
         connection, self._connection = self._connection, None
@@ -124,6 +140,10 @@ class PodShell:
             # It may have left input unread, which the shell would take for requests.
             await self.close()
         return Completed(exit_code=code, stdout=bytes(out.data), stderr=bytes(err.data))
+
+
+def _nowhere(_: bytes) -> None:
+    """Take output that nobody wants."""
 
 
 class _Request:

@@ -1,6 +1,7 @@
 """The limits on a pod's start: its queue and its way to running are counted apart."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -27,9 +28,9 @@ def see(watch: PodWatch, *, node: str | None = None, running: bool = False) -> N
     watch.set_state("p", {"metadata": {"name": "p"}, "spec": spec, "status": status})
 
 
-async def begin(watch: PodWatch) -> "asyncio.Task[Any]":
+async def begin(watch: PodWatch, knock: "Callable[[], Awaitable[bool]] | None" = None) -> "asyncio.Task[Any]":
     limits = {"queue_seconds": QUEUE_SECONDS, "start_seconds": START_SECONDS}
-    task = asyncio.create_task(wait_until_running(watch, "p", "main", **limits))
+    task = asyncio.create_task(wait_until_running(watch, "p", "main", **limits, knock=knock))
     await asyncio.sleep(0)
     see(watch)
     return task
@@ -57,4 +58,60 @@ async def test_a_start_that_hangs_on_its_node_says_why(watch: PodWatch) -> None:
     see(watch, node="n")
     await asyncio.sleep(START_SECONDS + 1)
     with pytest.raises(PodStartError, match=r"did not run on its node within 30 s: ContainerCreating"):
+        await starting
+
+
+async def test_a_container_that_answers_is_used_before_its_status_says_so(watch: PodWatch) -> None:
+    answers = iter([False, True])
+
+    async def knock() -> bool:
+        return next(answers)
+
+    starting = await begin(watch, knock)
+    await asyncio.sleep(QUEUE_SECONDS - 1)
+    see(watch, node="n")
+    await asyncio.sleep(2)
+    assert starting.done()
+    await starting
+
+
+async def test_a_container_that_does_not_answer_is_asked_a_few_times_and_then_waited_for(watch: PodWatch) -> None:
+    asked = 0
+
+    async def knock() -> bool:
+        nonlocal asked
+        asked += 1
+        return False
+
+    starting = await begin(watch, knock)
+    see(watch, node="n")
+    await asyncio.sleep(START_SECONDS - 1)
+    assert 2 < asked < 10
+    assert not starting.done()
+    see(watch, node="n", running=True)
+    await starting
+
+
+async def test_a_knock_that_hangs_holds_nobody_up(watch: PodWatch) -> None:
+    async def knock() -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    starting = await begin(watch, knock)
+    see(watch, node="n")
+    await asyncio.sleep(1)
+    see(watch, node="n", running=True)
+    await asyncio.sleep(0)
+    await starting
+
+
+async def test_a_start_that_fails_says_so_while_somebody_knocks(watch: PodWatch) -> None:
+    async def knock() -> bool:
+        return False
+
+    starting = await begin(watch, knock)
+    see(watch, node="n")
+    await asyncio.sleep(0.1)
+    watch.set_state("p", None)
+    with pytest.raises(PodStartError, match="was deleted before it ran"):
         await starting

@@ -216,3 +216,14 @@ async def test_input_that_nobody_reads_does_not_hold_a_command_up() -> None:
         assert (await shell.run("exit 4", stdin=data())).exit_code == 4
         assert (await shell.run("echo next")).stdout == b"next\n"
         await shell.close()
+
+
+async def test_a_container_that_does_not_run_yet_is_asked_once_and_then_answers_on_one_connection() -> None:
+    async with kubelet(500, real) as (pod, requests):
+        shell = PodShell(pod)
+        assert not await shell.knock()
+        assert len(requests) == 1
+        assert await shell.knock()
+        assert (await shell.run("echo there")).stdout == b"there\n"
+        await shell.close()
+    assert len(requests) == 2

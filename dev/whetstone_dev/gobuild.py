@@ -119,6 +119,11 @@ def _kueue(work: Path) -> list[str]:
     return ["", "sigs.k8s.io/kueue/cmd/kueue"]
 
 
+def _kube_router(work: Path) -> list[str]:
+    _require("github.com/cloudnativelabs/kube-router/v2", versions.KUBE_ROUTER, work=work)
+    return ["", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"]
+
+
 def _helm(work: Path) -> list[str]:
     _copy_module("helm.sh/helm/v3", versions.HELM, work=work)
     return [f"-X helm.sh/helm/v3/internal/version.version=v{versions.HELM}", "./cmd/helm"]
@@ -142,6 +147,8 @@ S3_GATEWAY = Program("versitygw", versions.S3_GATEWAY, "1.5 minutes", _s3_gatewa
 """An S3 server over a folder, for tests of `s3://` sources; built when the first of them runs."""
 KUEUE = Program("kueue", versions.KUEUE, "6 to 12 minutes on 2 cores", _kueue, manifests="manifests")
 """The queueing system, for tests of `queueName`; built when the first of them runs."""
+KUBE_ROUTER = Program("kube-router", versions.KUBE_ROUTER, "2 to 4 minutes on 2 cores", _kube_router)
+"""Enforces NetworkPolicies, for tests of trials' networks; built when the first of them runs."""
 CONTAINERD, CONTAINERD_SHIM, CTR = (
     Program(name, versions.CONTAINERD, "1 minute", _containerd_part(name))
     for name in ("containerd", "containerd-shim-runc-v2", "ctr")

@@ -22,6 +22,9 @@ NODE = {
 IMAGES = {"buildah": "buildah", "debootstrap": "debootstrap", "runc": "runc", "zstd": "zstd"}
 """The same for building images."""
 
+POLICIES = {"ipset": "ipset"}
+"""The same for enforcing NetworkPolicies."""
+
 BROWSER = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 """The same for tests of pages."""
 

@@ -21,9 +21,8 @@ from whetstone_api.benchmark_collect import (
     collect_path,
 )
 from whetstone_api.run_artifact import RunArtifact, TaskScore, TrialScore
+from whetstone_artifacts.episodes import Episode, Message, read_episodes
 from whetstone_artifacts.replacing import replacing
-
-from whetstone_agent.episodes import Episode, Message, read_episodes
 
 Row = dict[str, Any]
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from unit.agent.fake_model import FakeModel
 from unit.agent.test_run import RecordingReporter, obedient, trial_folder
-from whetstone_agent.episodes import from_atif
 from whetstone_agent.harness import EnvironmentChoice
 from whetstone_agent.run import run_benchmark
 from whetstone_api.benchmark_collect import Collected
 from whetstone_api.jobs import BenchmarkConfig, DatasetFile
 from whetstone_api.training_preference import PreferenceSpec
+from whetstone_artifacts.episodes import from_atif
 from whetstone_trainer.dataset import Row, read_rows
 
 type Configure = Callable[..., BenchmarkConfig]

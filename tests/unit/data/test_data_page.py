@@ -14,11 +14,14 @@ def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     parser = argparse.ArgumentParser()
     data.add_commands(parser.add_subparsers())
     one = below(parser)["data"]
-    yield from below(one).items()
+    for name, command in below(one).items():
+        yield name, command
+        yield from ((f"{name} {source}", parser) for source, parser in below(command).items())
 
 
 def below(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    return next(dict(action.choices) for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    found = (dict(action.choices) for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return next(found, {})
 
 
 @pytest.mark.parametrize(("name", "parser"), list(commands()))

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from support.data_rows import LS, call, called, said, write_rows
-from support.run_results import run_artifact
-from whetstone_api.run_artifact import TaskScore, TrialScore
 from whetstone_artifacts.data.example import read_example
 from whetstone_artifacts.data.imports.audit_trail import plain
 from whetstone_artifacts.data.imports.git_edits import edits_of
@@ -17,37 +15,6 @@ from whetstone_cli.__main__ import main
 from whetstone_cli.exits import EXIT_INVALID
 
 USER, ANSWER = said("user", "Look"), said("assistant", "a")
-
-
-@pytest.fixture
-def finished_run(tmp_path: Path) -> Path:
-    """Results of a run as Harbor and the runner leave them: a solved trial, a failed one, and one that is void."""
-    folder = tmp_path / "results"
-    scores = [
-        TaskScore(
-            task="one",
-            digest="sha256:1",
-            trials=[TrialScore(trial="one__a", reward=1.0), TrialScore(trial="one__b", reward=0.0)],
-        ),
-        TaskScore(task="two", digest="sha256:2", trials=[TrialScore(trial="two__a")]),
-    ]
-    for score in scores:
-        for trial in score.trials:
-            steps = [
-                {"source": "user", "message": f"Do {score.task}"},
-                {
-                    "source": "agent",
-                    "message": "I look.",
-                    "tool_calls": [{"tool_call_id": "c1", "function_name": "ls", "arguments": {"path": "/"}}],
-                    "observation": {"results": [{"source_call_id": "c1", "content": "a"}]},
-                },
-                {"source": "agent", "message": "done"},
-            ]
-            place = folder / "harbor" / "job" / trial.trial / "agent"
-            place.mkdir(parents=True)
-            (place / "trajectory.json").write_text(json.dumps({"steps": steps}))
-    (folder / "results.json").write_text(run_artifact(scores).to_json())
-    return folder
 
 
 def run(source: str, out: Path, *arguments: object) -> list[dict[str, Any]]:
@@ -219,6 +186,8 @@ def test_commits_become_edits_that_make_the_change(tmp_path: Path, capsys: pytes
     assert text == second
     assert row["task"].startswith("git:")
     assert len(run("git", tmp_path / "md.jsonl", repository.folder, "--glob", "*.md")) == 1
+    few = run("git", tmp_path / "few.jsonl", repository.folder, "--glob", "*.py", "--max-edits", "1")
+    assert [row for row in few if "Spell out" in row["messages"][0]["content"]] == []
 
 
 def test_what_is_no_repository_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

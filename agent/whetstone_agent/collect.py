@@ -21,6 +21,7 @@ from whetstone_api.benchmark_collect import (
     collect_path,
 )
 from whetstone_api.run_artifact import RunArtifact, TaskScore, TrialScore
+from whetstone_artifacts.data.pairs import fork
 from whetstone_artifacts.episodes import Episode, Message, read_episodes
 from whetstone_artifacts.replacing import replacing
 
@@ -86,7 +87,7 @@ def _pairs(episodes: Sequence[Episode], settings: PreferenceCollect) -> Iterator
         better, worse = left[0], left[-1]
         if better.reward - worse.reward < float(settings.minimum_difference):
             return
-        start = _fork(better.messages, worse.messages)
+        start = fork(better.messages, worse.messages)
         if start is None:
             # One of the two only stops earlier: there is no answer to prefer. Another one may differ.
             left = left[:-1]
@@ -94,14 +95,6 @@ def _pairs(episodes: Sequence[Episode], settings: PreferenceCollect) -> Iterator
         sides = {"chosen": better.messages[start:], "rejected": worse.messages[start:]}
         yield _row(better, {"prompt": better.messages[:start], **sides, "rejectedTrial": worse.trial})
         left, found = left[1:-1], found + 1
-
-
-def _fork(one: Sequence[Message], other: Sequence[Message]) -> int | None:
-    """Return the turn of the assistant at which two conversations part; None where one only stops earlier."""
-    part = next((n for n, (here, there) in enumerate(zip(one, other, strict=False)) if here != there), None)
-    while part and not one[part]["role"] == other[part]["role"] == "assistant":
-        part -= 1
-    return part or None
 
 
 def _row(episode: Episode, fields: Row) -> Row:

@@ -56,6 +56,14 @@ def to_pair(value: Mapping[str, Any], granularity: Granularity) -> Pair:
     return pair
 
 
+def fork(one: Sequence[Message], other: Sequence[Message]) -> int | None:
+    """Return the turn of the assistant at which two conversations part; None where one only stops earlier."""
+    part = next((n for n, (here, there) in enumerate(zip(one, other, strict=False)) if here != there), None)
+    while part and not one[part]["role"] == other[part]["role"] == "assistant":
+        part -= 1
+    return part or None
+
+
 def _split(value: Mapping[str, Any]) -> Pair:
     chosen, rejected = (to_turns(value, side, role="assistant") for side in SIDES)
     forms = [form for form in FORMS if form in value]

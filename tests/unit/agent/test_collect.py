@@ -13,6 +13,7 @@ from whetstone_agent.run import run_benchmark
 from whetstone_api.benchmark_collect import Collected
 from whetstone_api.jobs import BenchmarkConfig, DatasetFile
 from whetstone_api.training_preference import PreferenceSpec
+from whetstone_artifacts.data.pairs import fork
 from whetstone_artifacts.episodes import from_atif
 from whetstone_trainer.dataset import Row, read_rows
 
@@ -171,8 +172,7 @@ def test_tool_calls_of_a_trajectory_stay_calls(tmp_path: Path) -> None:
     ],
 )
 def test_conversations_part_at_a_turn_of_the_assistant(one: list[str], other: list[str], place: int | None) -> None:
-    from whetstone_agent.collect import _fork
 
     roles = {"u": "user", "a": "assistant"}
     sides = [[{"role": roles[text[0]], "content": text[2:]} for text in side] for side in (one, other)]
-    assert _fork(*sides) == place
+    assert fork(*sides) == place

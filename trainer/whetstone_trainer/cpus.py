@@ -1,15 +1,25 @@
-"""How many CPUs there are to compute on."""
+"""How many CPUs there are to compute on, and how much main memory."""
 
 import math
 import os
 from pathlib import Path
+
+CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 def available_cpus() -> int:
     """Return the whole CPUs that this process may use: affinity, cut by the control group's quota."""
     count = len(os.sched_getaffinity(0))
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = (CONTROL_GROUP / "cpu.max").read_text().split()
     except (OSError, ValueError):
         return count
     return count if quota == "max" else max(1, min(count, math.ceil(int(quota) / int(period))))
+
+
+def memory_limit() -> int | None:
+    """Return the bytes of main memory that the control group may take; None where it has no limit."""
+    try:
+        return int((CONTROL_GROUP / "memory.max").read_text())
+    except (OSError, ValueError):
+        return None

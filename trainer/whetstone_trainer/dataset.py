@@ -10,7 +10,7 @@ from whetstone_api.jobs import DatasetFile
 from whetstone_api.training_preference import PreferenceSpec
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.data.formats import FormatError, Message, to_messages, to_tools
-from whetstone_artifacts.data.lines import read_lines
+from whetstone_artifacts.data.lines import Chunk, lines_of, read_chunks
 from whetstone_artifacts.data.pairs import Pair, to_pair
 
 from whetstone_trainer.errors import UserError
@@ -70,16 +70,46 @@ def read_rows(dataset: DatasetFile, preference: PreferenceSpec | None = None) ->
     Raises:
         UserError: `DATASET_NOT_FOUND`, `DATASET_EMPTY` or `DATASET_INVALID`.
     """
+    for chunk in dataset_chunks(dataset):
+        yield from rows_of(dataset, chunk, preference)
+
+
+def dataset_chunks(dataset: DatasetFile) -> Iterator[Chunk]:
+    """Yield a dataset in chunks, which `rows_of` decodes, here or in another process.
+
+    Raises:
+        UserError: `DATASET_NOT_FOUND` or `DATASET_EMPTY`.
+    """
     path = _existing(dataset)
     empty = True
-    for number, value in _values(dataset, path):
+    for chunk in read_chunks(path):
         empty = False
-        yield _row(dataset, number, value=value, preference=preference)
+        yield chunk
     if empty:
         raise UserError(
             Reason.DATASET_EMPTY,
             f'{dataset.field}: the file has no rows; write one {{"messages": [...]}} object a line',
         )
+
+
+def rows_of(dataset: DatasetFile, chunk: Chunk, preference: PreferenceSpec | None) -> Iterator[Row]:
+    """Yield the rows of a chunk.
+
+    Args:
+        dataset: The chunk's.
+        chunk: The rows.
+        preference: As of `read_rows`.
+
+    Raises:
+        UserError: `DATASET_INVALID`.
+    """
+    for number, value in _values(dataset, chunk):
+        yield _row(dataset, number, value=value, preference=preference)
+
+
+def row_of(dataset: DatasetFile, chunk: Chunk, *, number: int, preference: PreferenceSpec | None) -> Row:
+    """Return one row of a chunk by its number, decoded again."""
+    return next(rows_of(dataset, chunk.alone(number), preference))
 
 
 def invalid_row(dataset: DatasetFile, number: int, problem: str) -> UserError:
@@ -100,9 +130,9 @@ def _existing(dataset: DatasetFile) -> Path:
     return path
 
 
-def _values(dataset: DatasetFile, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of a file with their numbers."""
-    for line in read_lines(path):
+def _values(dataset: DatasetFile, chunk: Chunk) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a chunk with their numbers."""
+    for line in lines_of(chunk):
         if line.ends:
             problem = f"after row {line.number}, {line.problem}"
             raise UserError(Reason.DATASET_INVALID, f"{dataset.field}: {problem}")

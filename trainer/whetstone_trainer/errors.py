@@ -25,6 +25,10 @@ class UserError(Exception):
         self.reason = reason
         self.message = message
 
+    def __reduce__(self) -> tuple[type["UserError"], tuple[Reason, str]]:
+        """Let one process tell another."""
+        return UserError, (self.reason, self.message)
+
 
 class StoppedError(Exception):
     """SIGTERM ended the program before its result; what is saved is continued by the next attempt."""
@@ -32,3 +36,7 @@ class StoppedError(Exception):
 
 class NoRoomError(Exception):
     """A volume is full; what was saved before is whole, and the next attempt continues from it."""
+
+
+class WorkerLostError(Exception):
+    """A process that helped was killed from outside, which only another attempt can do without."""

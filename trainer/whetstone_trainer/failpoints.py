@@ -1,6 +1,6 @@
 """Named places at which tests kill the program, once, as `kill -9` would, or let it hang.
 
-`WHETSTONE_FAILPOINT` names one of: `after-step:<step>`, `mid-checkpoint`, `after-checkpoint:<step>`,
+`WHETSTONE_FAILPOINT` names one of: `while-rendering`, `after-step:<step>`, `mid-checkpoint`, `after-checkpoint:<step>`,
 `before-publish`, `before-publish-merged`. With `hang:` before its name, the program hangs at that place instead. Of
 several processes, it is rank `WHETSTONE_FAILPOINT_RANK`, or rank 0.
 """

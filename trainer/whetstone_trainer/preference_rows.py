@@ -4,7 +4,8 @@ Whatever a pair's form, only the turns of the assistant after the prompt are sco
 Pure.
 """
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from whetstone_api.jobs import TrainingConfig
@@ -30,12 +31,12 @@ class RenderedPair(Rendered):
     rejected: Rendered
 
     @property
-    def rejected_ids(self) -> list[int]:
+    def rejected_ids(self) -> Sequence[int]:
         """Token ids of the rejected side."""
         return self.rejected.input_ids
 
     @property
-    def rejected_labels(self) -> list[int]:
+    def rejected_labels(self) -> "array[int]":
         """Labels of the rejected side."""
         return self.rejected.labels
 

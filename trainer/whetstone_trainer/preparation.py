@@ -1,24 +1,23 @@
 """One pass over the data: from rows to files of masked tokens, with all that is counted on the way."""
 
-from dataclasses import asdict, replace
+from array import array
+from collections.abc import Iterator
+from dataclasses import asdict
 from decimal import Decimal
-from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 from whetstone_api.adapter_artifact import DatasetIdentity, TemplateCase
 from whetstone_api.jobs import DatasetFile, TrainingConfig
-from whetstone_api.training_data import DatasetReport, TooLong
+from whetstone_api.training_data import DatasetReport
 from whetstone_api.training_evaluation import EvaluationReport
-from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.data.formats import to_api
+from whetstone_artifacts.data.lines import Chunk
 
 from whetstone_trainer.advice import AGENT_TURNS, Nature, advise
 from whetstone_trainer.bounds import Tally, require_bounds, total_of
-from whetstone_trainer.dataset import Row, invalid_row, read_rows
-from whetstone_trainer.errors import UserError
+from whetstone_trainer.dataset import Row, dataset_chunks, row_of
 from whetstone_trainer.figures import Figures
-from whetstone_trainer.preference_rows import RenderedPair, preference_of, render_pair
+from whetstone_trainer.preference_rows import RenderedPair, preference_of
 from whetstone_trainer.prepared import (
     EVALUATION_FILE,
     ROWS_FILE,
@@ -28,10 +27,11 @@ from whetstone_trainer.prepared import (
     Segment,
 )
 from whetstone_trainer.recipe import Recipe
-from whetstone_trainer.render import Rendered, Renderer, TemplateError, is_optimal
+from whetstone_trainer.render import Rendered, Renderer
+from whetstone_trainer.row_pool import RowProcesses
+from whetstone_trainer.row_work import Part, RowWork, WorkedRow
 from whetstone_trainer.rows_file import COLUMNS, PAIR_COLUMNS, RowWriter, row_writer
-from whetstone_trainer.selection import copies, passes
-from whetstone_trainer.split import plan_split
+from whetstone_trainer.split import Split, share_of, split_by_dataset, split_by_numbers
 
 SAMPLES = 3
 TEMPLATES = 3
@@ -42,49 +42,47 @@ LENGTH_STEP = 64
 
 
 class Preparation:
-    """Reads, renders and writes the rows of a recipe.
+    """Has the rows of a recipe rendered, and writes and counts them.
 
     Args:
         config: The job's configuration.
         recipe: What is asked.
-        tokenizer: The base model's.
+        renderer: Renders with the base model's template.
     """
 
-    def __init__(self, config: TrainingConfig, recipe: Recipe, tokenizer: Any) -> None:
+    def __init__(self, config: TrainingConfig, recipe: Recipe, renderer: Renderer) -> None:
         self._config = config
         self._recipe = recipe
-        self._renderer = Renderer(tokenizer)
+        self._renderer = renderer
+        self._preference = preference_of(config)
         self._seen = _Seen()
         self._learned, self._held_out = Figures(), Figures()
         self._nature = Nature()
         self._split_rows = 0
-        self._tallies: list[Tally] = []
+        self._tallies = [Tally() for _ in config.datasets]
         self._tasks: set[str] = set()
         self._samples: list[Sample] = []
         self._templates: list[TemplateCase] = []
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, processes: RowProcesses) -> None:
         """Write the files of rows.
+
+        Args:
+            folder: Where.
+            processes: What renders the rows.
 
         Raises:
             UserError: A row is wrong.
+            WorkerLostError: A process that renders was killed.
         """
-        split = plan_split(self._config, self._recipe.settings.seed)
-        preference = preference_of(self._config)
-        columns = PAIR_COLUMNS if preference else COLUMNS
+        split = self._split(processes)
+        columns = PAIR_COLUMNS if self._preference else COLUMNS
         files = (folder / ROWS_FILE, folder / EVALUATION_FILE)
         with row_writer(files[0], columns) as learned, row_writer(files[1], columns) as held_out:
-            for dataset in self._config.datasets:
-                tally = Tally()
-                self._tallies.append(tally)
-                for row in read_rows(dataset, preference):
-                    tally.read += 1
-                    if not passes(dataset, row):
-                        tally.filtered += 1
-                    elif split.holds_out(dataset, row):
-                        self._hold_out(dataset, row, tally=tally, writer=held_out)
-                    else:
-                        self._learn(dataset, row, tally=tally, writer=learned)
+            tasks = ((place, chunk, split) for place, chunk in self._chunks())
+            for (place, chunk, _), rows in processes.map(RowWork.work, tasks):
+                for row in rows:
+                    self._take(place, chunk, row=row, writer=held_out if row.held_out else learned)
         if self._config.evaluation is None:
             (folder / EVALUATION_FILE).unlink()
 
@@ -111,71 +109,64 @@ class Preparation:
             templates=self._templates,
         )
 
-    def _hold_out(self, dataset: DatasetFile, row: Row, *, tally: Tally, writer: RowWriter) -> None:
-        for rendered in self._parts(dataset, row, tally):
-            if self._admit(row, rendered, tally, is_held_out=True):
-                tally.held_out += 1
-                self._held_out.add(rendered)
-                writer.add(rendered)
+    def _chunks(self) -> Iterator[tuple[int, Chunk]]:
+        for place, dataset in enumerate(self._config.datasets):
+            for chunk in dataset_chunks(dataset):
+                yield place, chunk
 
-    def _learn(self, dataset: DatasetFile, row: Row, *, tally: Tally, writer: RowWriter) -> None:
-        times = copies(dataset, row, self._recipe.settings.seed)
-        if not times:
-            tally.undrawn += 1
+    def _split(self, processes: RowProcesses) -> Split:
+        """Return the split; with a share, this reads all rows once."""
+        seed, share = self._recipe.settings.seed, share_of(self._config)
+        if share is None:
+            return split_by_dataset(self._config, seed)
+        numbers = array("Q")
+        for _, some in processes.map(RowWork.numbers, self._chunks()):
+            numbers.extend(some)
+        return split_by_numbers(numbers, share, seed)
+
+    def _take(self, place: int, chunk: Chunk, *, row: WorkedRow, writer: RowWriter) -> None:
+        tally = self._tallies[place]
+        tally.read += 1
+        tally.filtered += not row.passes
+        tally.undrawn += row.passes and not row.times
+        tally.dropped += row.made - len(row.parts)
+        tally.truncated += row.truncated
+        self._split_rows += row.made > 1
+        new = [part for part in row.parts if self._admit(row, part, tally)]
+        for part in new:
+            for _ in range(row.times):
+                (self._held_out if row.held_out else self._learned).add(part.rendered)
+                writer.add(part.rendered)
+        if row.held_out:
+            tally.held_out += len(new)
             return
-        parts = [part for part in self._parts(dataset, row, tally) if self._admit(row, part, tally, is_held_out=False)]
-        tally.learned += len(parts)
-        for rendered in parts:
-            for _ in range(times):
-                self._learned.add(rendered)
-                writer.add(rendered)
-            self._keep(dataset, row, rendered)
-        if parts:
+        tally.learned += len(new)
+        for part in new:
+            self._keep(place, chunk, row=row, rendered=part.rendered)
+        if new:
             self._look_at(row)
 
-    def _parts(self, dataset: DatasetFile, row: Row, tally: Tally) -> list[Rendered]:
-        """Render a row within the limit: as one, as one a turn where the template rewrites turns, or as none."""
-        parts = render_row(self._renderer, dataset, row=row, config=self._config)
-        self._split_rows += len(parts) > 1
-        limit = self._recipe.settings.max_length
-        short = [self._within(limit, part, dataset=dataset, row=row) for part in parts]
-        kept = [part for part in short if part is not None]
-        tally.dropped += len(parts) - len(kept)
-        tally.truncated += sum(part not in parts for part in kept)
-        return kept
-
-    def _within(self, limit: int, rendered: Rendered, *, dataset: DatasetFile, row: Row) -> Rendered | None:
-        if rendered.longest <= limit:
-            return rendered
-        policy = self._config.preparation.too_long
-        if policy is TooLong.FAIL:
-            raise UserError(
-                Reason.DATASET_TOO_LONG,
-                f"{dataset.field}, row {row.number}: has {rendered.longest} tokens, the limit is {limit};"
-                " shorten the row, raise spec.hyperparameters.maxLength as far as the model's context allows, or say in"
-                " spec.preparation.tooLong what becomes of such rows",
-            )
-        return cut(rendered, limit) if policy is TooLong.TRUNCATE else None
-
-    def _admit(self, row: Row, rendered: Rendered, tally: Tally, *, is_held_out: bool) -> bool:
-        is_new = self._seen.admit(rendered, is_held_out=is_held_out)
-        if row.task and self._seen.is_learned(rendered):
+    def _admit(self, row: WorkedRow, part: Part, tally: Tally) -> bool:
+        is_new = self._seen.admit(part.key, is_held_out=row.held_out)
+        if row.task and self._seen.is_learned(part.key):
             self._tasks.add(row.task)
         tally.duplicates += not is_new
         return is_new
 
-    def _look_at(self, row: Row) -> None:
+    def _look_at(self, row: WorkedRow) -> None:
         nature = self._nature
         nature.rows += 1
         nature.named += row.task is not None
         nature.stepwise += row.turns >= AGENT_TURNS
-        nature.calling += any("tool_calls" in message for message in row.messages)
+        nature.calling += row.calls
 
-    def _keep(self, dataset: DatasetFile, row: Row, rendered: Rendered) -> None:
+    def _keep(self, place: int, chunk: Chunk, *, row: WorkedRow, rendered: Rendered) -> None:
+        dataset = self._config.datasets[place]
         if len(self._samples) < SAMPLES:
-            self._samples.append(_sample(self._renderer, dataset, row=row, rendered=rendered))
-        if len(self._templates) < TEMPLATES:
-            start = template_case(row, rendered)
+            self._samples.append(_sample(self._renderer, dataset, number=row.number, rendered=rendered))
+        if len(self._templates) < TEMPLATES and rendered.asked <= TEMPLATE_TOKENS:
+            read = row_of(dataset, chunk, number=row.number, preference=self._preference)
+            start = template_case(read, rendered)
             if start is not None and start not in self._templates:
                 self._templates.append(start)
 
@@ -205,50 +196,13 @@ class Preparation:
         )
 
 
-def render_row(renderer: Renderer, dataset: DatasetFile, *, row: Row, config: TrainingConfig) -> list[Rendered]:
-    """Render a row: as one, or as one a turn where the template rewrites earlier turns.
-
-    Raises:
-        UserError: `DATASET_INVALID`.
-    """
-    mask = config.loss.mask_suboptimal
-    parts: list[Rendered]
-    try:
-        if row.pair:
-            parts = [render_pair(renderer, row.pair, tools=row.tools, mask_suboptimal=mask)]
-        else:
-            only = is_optimal if mask else None
-            parts = renderer.render_rows(row.messages, tools=row.tools, target=config.loss.target, only=only)
-    except TemplateError as error:
-        raise invalid_row(dataset, row.number, str(error)) from error
-    if not any(part.loss_tokens for part in parts):
-        raise invalid_row(
-            dataset, row.number, "has no token to learn; write an answer of the assistant that is not marked"
-        )
-    return parts
-
-
-def cut(rendered: Rendered, limit: int) -> Rendered | None:
-    """Return a row without what is past a limit of tokens; None when nothing would be learned of it, or of a side."""
-    spans = [(start, min(end, limit)) for start, end in rendered.spans if start < limit]
-    ids = rendered.input_ids[:limit]
-    if not spans:
-        return None
-    if not isinstance(rendered, RenderedPair):
-        return replace(rendered, input_ids=ids, spans=spans)
-    rejected = cut(rendered.rejected, limit)
-    if rejected is None or rejected.input_ids == ids:
-        return None
-    return replace(rendered, input_ids=ids, spans=spans, rejected=rejected)
-
-
 def template_case(row: Row, rendered: Rendered) -> TemplateCase | None:
     """Return what the template made of a row up to the first learned answer; None where it is too long or was cut."""
     start = rendered.asked
     if start > min(TEMPLATE_TOKENS, len(rendered.input_ids)):
         return None
     return TemplateCase(
-        messages=to_api(row.messages[: rendered.turn]), tools=row.tools, token_ids=rendered.input_ids[:start]
+        messages=to_api(row.messages[: rendered.turn]), tools=row.tools, token_ids=list(rendered.input_ids[:start])
     )
 
 
@@ -259,22 +213,16 @@ class _Seen:
         self._learned: set[bytes] = set()
         self._held_out: set[bytes] = set()
 
-    def admit(self, rendered: Rendered, *, is_held_out: bool) -> bool:
+    def admit(self, key: bytes, *, is_held_out: bool) -> bool:
         """Return whether no row before was the same."""
-        key = _key(rendered)
         if key in self._learned or key in self._held_out:
             return False
         (self._held_out if is_held_out else self._learned).add(key)
         return True
 
-    def is_learned(self, rendered: Rendered) -> bool:
+    def is_learned(self, key: bytes) -> bool:
         """Return whether the row, or one that is the same, is trained on."""
-        return _key(rendered) in self._learned
-
-
-def _key(rendered: Rendered) -> bytes:
-    sides = (rendered, rendered.rejected) if isinstance(rendered, RenderedPair) else (rendered,)
-    return blake2b(repr([(side.input_ids, side.spans) for side in sides]).encode(), digest_size=16).digest()
+        return key in self._learned
 
 
 def _share(part: int, whole: int) -> str:
@@ -285,10 +233,10 @@ def _evaluation(held: Figures) -> EvaluationReport:
     return EvaluationReport(rows=held.rows, tokens=held.tokens, loss_tokens=held.loss_tokens, longest=held.longest)
 
 
-def _sample(renderer: Renderer, dataset: DatasetFile, *, row: Row, rendered: Rendered) -> Sample:
+def _sample(renderer: Renderer, dataset: DatasetFile, *, number: int, rendered: Rendered) -> Sample:
     return Sample(
         dataset=dataset.name,
-        row=row.number,
+        row=number,
         segments=_segments(renderer, rendered),
         rejected=_segments(renderer, rendered.rejected) if isinstance(rendered, RenderedPair) else None,
     )

@@ -3,6 +3,7 @@
 import logging
 import secrets
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,28 @@ from whetstone_trainer.errors import UserError
 from whetstone_trainer.preparation import Preparation
 from whetstone_trainer.prepared import PREPARED_FOLDER, REPORT_FILE, PreparedReport, read_report
 from whetstone_trainer.recipe import Recipe
+from whetstone_trainer.render import Renderer
+from whetstone_trainer.row_pool import Beside, Here, processes_for
+from whetstone_trainer.row_work import RowWork
 from whetstone_trainer.snapshots import seal, verified_recipe
 
 log = logging.getLogger(__name__)
 
 
-def prepare_data(config: TrainingConfig, recipe: Recipe) -> PreparedReport:
+def prepare_data(config: TrainingConfig, recipe: Recipe, *, processes: int | None = None) -> PreparedReport:
     """Make the prepared data of a recipe in the workspace, or find it there.
 
     Args:
         config: The job's configuration.
         recipe: What is asked.
+        processes: How many render the rows, which changes nothing but the time; None: what the data is worth.
 
     Returns:
         The report of the data.
 
     Raises:
         UserError: A dataset is wrong or out of bounds, or the base model has no usable chat template.
+        WorkerLostError: A process that renders was killed.
     """
     workspace = Path(config.workspace_path)
     place = workspace / PREPARED_FOLDER
@@ -45,7 +51,7 @@ def prepare_data(config: TrainingConfig, recipe: Recipe) -> PreparedReport:
     temporary = workspace / f".{PREPARED_FOLDER}.partial-{secrets.token_hex(4)}"
     temporary.mkdir()
     try:
-        report = _write(config, recipe, temporary)
+        report = _write(config, recipe, temporary, processes=processes or processes_for(config))
         seal(temporary, place, recipe_digest=recipe.digest)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -78,9 +84,13 @@ def load_tokenizer(config: TrainingConfig) -> Any:
     return tokenizer
 
 
-def _write(config: TrainingConfig, recipe: Recipe, folder: Path) -> PreparedReport:
-    preparation = Preparation(config, recipe, load_tokenizer(config))
-    preparation.write(folder)
+def _write(config: TrainingConfig, recipe: Recipe, folder: Path, *, processes: int) -> PreparedReport:
+    settings = recipe.settings
+    with Beside(config, settings, processes=processes) if processes > 1 else nullcontext() as beside:
+        renderer = Renderer(load_tokenizer(config))
+        preparation = Preparation(config, recipe, renderer)
+        work = RowWork(config, max_length=settings.max_length, seed=settings.seed, renderer=renderer)
+        preparation.write(folder, beside or Here(work))
     report = preparation.report()
     (folder / REPORT_FILE).write_text(report.to_json())
     return report

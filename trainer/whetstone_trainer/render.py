@@ -7,6 +7,7 @@ special token (the end of the turn): what follows it, such as ChatML's line brea
 """
 
 import re
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,17 +42,17 @@ class Rendered:
         asked: Tokens before that message: what a server sends the model to get it.
     """
 
-    input_ids: list[int]
+    input_ids: Sequence[int]
     spans: list[tuple[int, int]]
     turn: int
     asked: int
 
     @property
-    def labels(self) -> list[int]:
+    def labels(self) -> "array[int]":
         """`input_ids` where the loss counts, else `IGNORED`."""
-        labels = [IGNORED] * len(self.input_ids)
+        labels = array("i", (IGNORED,)) * len(self.input_ids)
         for start, end in self.spans:
-            labels[start:end] = self.input_ids[start:end]
+            labels[start:end] = array("i", self.input_ids[start:end])
         return labels
 
     @property

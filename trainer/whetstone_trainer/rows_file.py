@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from whetstone_trainer.render import Rendered
 
 COLUMNS = ("input_ids", "labels")
@@ -37,10 +39,18 @@ class RowWriter:
 
         if not self._pending:
             return
-        columns = [[getattr(row, name) for row in self._pending] for name in self._schema.names]
-        arrays = [pa.array(column, type=field.type) for column, field in zip(columns, self._schema, strict=True)]
+        arrays = [_lists([getattr(row, name) for row in self._pending]) for name in self._schema.names]
         self._stream.write_batch(pa.record_batch(arrays, schema=self._schema))
         self._pending = []
+
+
+def _lists(rows: Sequence[Sequence[int]]) -> Any:
+    """Return lists of numbers as an Arrow array, without making a Python number of each again."""
+    import pyarrow as pa
+
+    values = np.concatenate([np.asarray(row, dtype=np.int32) for row in rows])
+    ends = np.cumsum([0, *map(len, rows)], dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), pa.array(values))
 
 
 @contextmanager

@@ -7,17 +7,15 @@ one. Holds 8 bytes a row.
 """
 
 from array import array
-from collections.abc import Iterable
 from decimal import Decimal
 
 from whetstone_api.jobs import DatasetFile, TrainingConfig
 from whetstone_api.vocabulary import Reason
 
-from whetstone_trainer.dataset import Row, read_rows
+from whetstone_trainer.dataset import Row
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.figures import nearest_ranks
-from whetstone_trainer.preference_rows import preference_of
-from whetstone_trainer.selection import number_of, passes
+from whetstone_trainer.selection import number_of
 
 
 class Split:
@@ -48,26 +46,28 @@ def task_number(row: Row, seed: int) -> int:
     )
 
 
-def plan_split(config: TrainingConfig, seed: int) -> Split:
-    """Decide what is held out; with a share, this reads all rows once.
+def share_of(config: TrainingConfig) -> Decimal | None:
+    """Return the share of rows that is held out by their tasks' numbers; None where none is."""
+    asked = config.evaluation
+    return None if asked is None or asked.share is None else Decimal(asked.share)
+
+
+def split_by_dataset(config: TrainingConfig, seed: int) -> Split:
+    """Return the split of a job that holds out a dataset, or nothing."""
+    return Split(seed, dataset=config.evaluation.dataset if config.evaluation else None)
+
+
+def split_by_numbers(numbers: "array[int]", share: Decimal, seed: int) -> Split:
+    """Decide which tasks are held out.
 
     Args:
-        config: The job's configuration.
+        numbers: The `task_number` of each row that is used.
+        share: Share of the rows to hold out.
         seed: Seed of the split.
 
     Raises:
-        UserError: `INVALID_SPEC` when a side would be empty, or as `read_rows`.
+        UserError: `INVALID_SPEC` when a side would be empty, `DATASET_EMPTY` without rows.
     """
-    asked = config.evaluation
-    if asked is None or asked.share is None:
-        return Split(seed, dataset=asked.dataset if asked else None)
-    preference = preference_of(config)
-    rows = (row for dataset in config.datasets for row in read_rows(dataset, preference) if passes(dataset, row))
-    return Split(seed, threshold=_threshold(rows, Decimal(asked.share), seed))
-
-
-def _threshold(rows: Iterable[Row], share: Decimal, seed: int) -> int:
-    numbers = array("Q", (task_number(row, seed) for row in rows))
     if not numbers:
         raise UserError(Reason.DATASET_EMPTY, "spec.datasets: the filters leave no row; loosen them")
     threshold, last = nearest_ranks(numbers, (share, Decimal(1)))
@@ -77,4 +77,4 @@ def _threshold(rows: Iterable[Row], share: Decimal, seed: int) -> int:
             f"spec.evaluation.share is {share}: it would hold out all {len(numbers)} rows, since whole tasks are held"
             " out and the rows come from too few; lower it, or name a dataset for the evaluation",
         )
-    return threshold
+    return Split(seed, threshold=threshold)

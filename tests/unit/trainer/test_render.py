@@ -37,7 +37,7 @@ def test_mask_of_chatml_token_by_token() -> None:
         ids += tokens
         labels += tokens if learned else [IGNORED] * len(tokens)
     assert rendered.input_ids == ids
-    assert rendered.labels == labels
+    assert list(rendered.labels) == labels
     assert rendered.loss_tokens == 5
 
 

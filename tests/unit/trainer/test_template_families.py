@@ -45,7 +45,7 @@ def assert_learned(tokenizer: Any, rendered: Rendered, parts: Parts) -> None:
     assert rendered.input_ids == ids
     found = [decode(rendered.input_ids[start:end]) for start, end in rendered.spans]
     assert found == [text for text, learned in parts if learned]
-    assert rendered.labels == labels
+    assert list(rendered.labels) == labels
 
 
 def assert_asked_for(tokenizer: Any, rendered: Rendered, messages: list[dict[str, Any]], tools: Any) -> None:

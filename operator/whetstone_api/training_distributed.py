@@ -22,6 +22,18 @@ class Strategy(StrEnum):
     AUTO = "Auto"
     DDP = "DDP"
     FSDP = "FSDP"
+    ZERO2 = "ZeRO2"
+    ZERO3 = "ZeRO3"
+
+    @property
+    def shares_base(self) -> bool:
+        """Whether each process holds a share of the base model only, at least between its passes."""
+        return self in (Strategy.FSDP, Strategy.ZERO2, Strategy.ZERO3)
+
+    @property
+    def gathers_twice(self) -> bool:
+        """Whether it lets go of a layer after its forward pass, so that the backward pass gathers it again."""
+        return self in (Strategy.FSDP, Strategy.ZERO3)
 
 
 class CommunicationVariable(ApiModel):
@@ -42,7 +54,9 @@ class DistributedSpec(ApiModel):
     """Processes in each pod; when absent, one for each GPU that `resources.limits` asks for, at least one."""
     strategy: Strategy = Strategy.AUTO
     """DDP: each process holds the whole base model. FSDP: it holds a share and gets the others' one layer at a time:
-    less memory, more time. Auto: DDP where the base model fits each GPU with all else, otherwise FSDP."""
+    less memory, more time. Auto: DDP where the base model fits each GPU with all else, otherwise FSDP. ZeRO3: FSDP by
+    DeepSpeed's name. ZeRO2: what is gathered in the forward pass stays until the backward pass: less traffic than FSDP,
+    and for a moment the memory of DDP."""
     env: Annotated[list[CommunicationVariable], Field(max_length=64)] | None = Field(
         default=None, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     )

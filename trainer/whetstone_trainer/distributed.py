@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from whetstone_api.reports import ProgressReport
-from whetstone_api.training_distributed import Strategy
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.reporting import Reporter
 
@@ -157,7 +156,7 @@ class Ranks:
 
     def shares_base(self, world: "World") -> bool:
         """Return whether each process holds a share of the base model only: then all take part in every use of it."""
-        return self.place.size > 1 and world.strategy is Strategy.FSDP
+        return self.place.size > 1 and world.strategy.shares_base
 
     def wait(self) -> None:
         """Return once all processes have come here."""

@@ -11,7 +11,6 @@ from whetstone_api.jobs import TrainingConfig
 from whetstone_api.model_facts import ModelFacts
 from whetstone_api.training_backend import Backend
 from whetstone_api.training_data import DatasetReport
-from whetstone_api.training_distributed import Strategy
 from whetstone_api.training_plan import Attention, ChosenPlan, MemoryEstimate, MemoryPart, Packing, Switch
 from whetstone_api.training_settings import Method
 from whetstone_api.vocabulary import Reason
@@ -303,7 +302,7 @@ def _choices(
             longest=dataset.longest,
         ),
         width=2 if is_gpu else 4,
-        shards=config.world.ranks if config.world.strategy is Strategy.FSDP else 1,
+        shards=config.world.ranks if config.world.strategy.gathers_twice else 1,
     )
     shape = replace(shape, reference=reference_bytes(config, facts, shape))
     if not is_gpu:
@@ -370,8 +369,14 @@ def _shared(config: TrainingConfig) -> list[str]:
     ranks = config.world.ranks
     if ranks == 1:
         return []
-    held = "a share of the base model" if config.world.strategy is Strategy.FSDP else "the whole base model"
-    return [f"each of {ranks} processes holds {held} ({config.world.strategy})"]
+    strategy = config.world.strategy
+    held = "a share of the base model" if strategy.shares_base else "the whole base model"
+    until = (
+        ""
+        if strategy.gathers_twice or not strategy.shares_base
+        else ", and the whole of it at the end of a forward pass"
+    )
+    return [f"each of {ranks} processes holds {held}{until} ({strategy})"]
 
 
 def _size(choice: Choice) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.training_backend import Backend
-from whetstone_api.training_distributed import Strategy
 from whetstone_api.training_plan import BaseQuantization
 from whetstone_api.vocabulary import Reason
 
@@ -37,10 +36,11 @@ def require_quantizable(config: TrainingConfig) -> None:
             f"{asked}, which backend Unsloth can do on a GPU only; ask for one in spec.resources.limits, leave"
             " quantization out, or take backend TRL",
         )
-    if config.world.strategy is Strategy.FSDP and config.world.ranks > 1:
+    if config.world.strategy.shares_base and config.world.ranks > 1:
         raise UserError(
             Reason.INVALID_SPEC,
-            f"{asked}, which FSDP cannot share out; write DDP in spec.distributed.strategy, or leave quantization out",
+            f"{asked}, which {config.world.strategy} cannot share out; write DDP in spec.distributed.strategy, or leave"
+            " quantization out",
         )
 
 

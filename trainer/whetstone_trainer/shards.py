@@ -13,41 +13,46 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
+from whetstone_api.training_distributed import Strategy
 
 from whetstone_trainer.distributed import Place
 
 log = logging.getLogger(__name__)
 
 
-def sharded(model: Any, shape: LoraConfig | None, place: Place) -> Any:
+def sharded(model: Any, shape: LoraConfig | None, place: Place, *, strategy: Strategy) -> Any:
     """Return the model with its adapter on a base that is shared out.
 
     Args:
         model: The base model, or a PEFT model with an adapter to go on from.
         shape: Shape of a new adapter; None where the model has one.
         place: Which process this is.
+        strategy: How the base is shared out.
     """
     with_adapter = model if shape is None else get_peft_model(model, shape)
-    shard_base(with_adapter, place)
+    shard_base(with_adapter, place, strategy=strategy)
     return with_adapter
 
 
-def shard_base(model: Any, place: Place) -> None:
+def shard_base(model: Any, place: Place, *, strategy: Strategy) -> None:
     """Shard the base of a PEFT model over all processes, in place, and move it to this process's device.
 
     Args:
         model: PEFT model whose trainable parameters are the adapter's; it may lie in main memory.
         place: Which process this is; the process group exists.
+        strategy: Says whether a layer is let go of after its forward pass.
     """
     device = torch.device("cuda", place.local_rank) if torch.cuda.is_available() else torch.device("cpu")
     mesh = init_device_mesh(device.type, (place.size,))
     adapter = {parameter for parameter in model.parameters() if parameter.requires_grad}
     for parameter in adapter:
         parameter.data = parameter.data.to(device)
+    # None: as PyTorch does it for FSDP, which keeps what belongs to no layer.
+    again = None if strategy.gathers_twice else False
     blocks = set(model.get_base_model()._no_split_modules or ())  # noqa: SLF001 - accelerate asks for it, too
     for module in [module for module in model.modules() if type(module).__name__ in blocks]:
-        fully_shard(module, mesh=mesh, ignored_params=adapter)
-    fully_shard(model, mesh=mesh, ignored_params=adapter)
+        fully_shard(module, mesh=mesh, reshard_after_forward=again, ignored_params=adapter)
+    fully_shard(model, mesh=mesh, reshard_after_forward=again, ignored_params=adapter)
     base = {name: parameter for name, parameter in model.named_parameters() if isinstance(parameter, DTensor)}
     held = sum(parameter.to_local().numel() for parameter in base.values())
     log.info("this process holds %d of the base's %d parameters", held, sum(map(torch.numel, base.values())))
@@ -63,8 +68,9 @@ def share_out_again(model: Any) -> None:
     Args:
         model: Any model; only one that is `sharded` changes.
     """
-    if isinstance(model, FSDPModule):
-        model.reshard()
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def sum_gradients(trainer: Any, place: Place) -> None:

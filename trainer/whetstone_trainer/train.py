@@ -174,7 +174,7 @@ def _with_adapter(config: TrainingConfig, settings: Settings, ranks: Ranks, mode
         model = load_init_adapter(model, config)
     shape = None if isinstance(model, PeftModel) else lora_config(config, settings, model)
     if ranks.shares_base(config.world):
-        return sharded(model, shape, ranks.place), None
+        return sharded(model, shape, ranks.place, strategy=config.world.strategy), None
     return model, shape
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
 from whetstone_api.training_backend import Backend
-from whetstone_api.training_distributed import RENDEZVOUS_PORT, RENDEZVOUS_VARIABLE, DistributedSpec, Strategy, World
+from whetstone_api.training_distributed import RENDEZVOUS_PORT, RENDEZVOUS_VARIABLE, DistributedSpec, World
 
 from whetstone_operator.resources.metadata import child_metadata
 
@@ -45,10 +45,10 @@ def world_problem(job: LoRATrainingJob) -> str | None:
             f"spec.backend is Unsloth, which trains in one process, and spec.resources.limits asks for {gpus} GPUs in"
             " each pod; ask for one, or take backend TRL"
         )
-    if world.strategy is Strategy.FSDP and world.ranks == 1:
+    if world.strategy.shares_base and world.ranks == 1:
         return (
-            "spec.distributed.strategy is FSDP, and there is one process only, so that nothing can be shared out: raise"
-            " nodes or processesPerNode, or the GPUs in spec.resources.limits, or take DDP"
+            f"spec.distributed.strategy is {world.strategy}, and there is one process only, so that nothing can be"
+            " shared out: raise nodes or processesPerNode, or the GPUs in spec.resources.limits, or take DDP"
         )
     if gpus in (0, world.processes_per_node):
         return None

@@ -26,7 +26,7 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
     f"{BR}.spec.gates[].confidence": ("0.9", "0.95", "0.99"),
     f"{BR}.status.comparison.verdict": ("Better", "Worse", "Inconclusive", "NotComparable"),
     f"{LT}.spec.backend": ("TRL", "Unsloth"),
-    f"{LT}.spec.distributed.strategy": ("Auto", "DDP", "FSDP"),
+    f"{LT}.spec.distributed.strategy": ("Auto", "DDP", "FSDP", "ZeRO2", "ZeRO3"),
     f"{LT}.spec.initAdapter.mode": ("Continue", "MergeThenNew"),
     f"{LT}.spec.loss.target": ("Assistant", "LastTurn", "All"),
     f"{LT}.spec.output.push[].what": ("Adapter", "Merged"),

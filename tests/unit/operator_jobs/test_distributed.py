@@ -31,11 +31,12 @@ def test_other_number_of_processes_than_gpus_is_a_problem() -> None:
     assert world_problem(make_training(distributed={"nodes": 2}, resources={"limits": {"nvidia.com/gpu": 4}})) is None
 
 
-def test_one_process_shares_nothing_out() -> None:
-    problem = world_problem(make_training(distributed={"strategy": "FSDP"}))
+@pytest.mark.parametrize("strategy", ["FSDP", "ZeRO2", "ZeRO3"])
+def test_one_process_shares_nothing_out(strategy: str) -> None:
+    problem = world_problem(make_training(distributed={"strategy": strategy}))
     assert problem is not None
-    assert "spec.distributed.strategy is FSDP" in problem
-    assert world_problem(make_training(distributed={"strategy": "FSDP", "nodes": 2})) is None
+    assert f"spec.distributed.strategy is {strategy}" in problem
+    assert world_problem(make_training(distributed={"strategy": strategy, "nodes": 2})) is None
 
 
 def test_unsloth_on_several_gpus_is_a_problem() -> None:

@@ -181,9 +181,10 @@ def test_pod_that_loses_the_others_ends_to_be_tried_again(pair: Job, job: Job) -
     assert "rank 1 died" in (job.folder / "second").read_text()
 
 
-def test_sharded_base_gives_the_same_adapter(pair: Job, job: Job) -> None:
+@pytest.mark.parametrize("strategy", ["FSDP", "ZeRO2", pytest.param("ZeRO3", marks=pytest.mark.long)])
+def test_sharded_base_gives_the_same_adapter(pair: Job, job: Job, strategy: str) -> None:
     """Each of two processes holds half of the base; killed and resumed, they end with the bytes of two whole ones."""
-    job.values["world"] = {**PAIR, "strategy": "FSDP"}
+    job.values["world"] = {**PAIR, "strategy": strategy}
     assert job.run("train", WHETSTONE_FAILPOINT="after-step:3", WHETSTONE_FAILPOINT_RANK="1") == EXIT_RETRY, job.log
     assert job.run("train") == 0, job.log
     shares = re.findall(r"holds (\d+) of the base's (\d+) parameters", job.log)

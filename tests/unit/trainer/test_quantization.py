@@ -79,7 +79,8 @@ def test_quantized_base_is_not_quantized_again(job: Job, model_folder: Path) -> 
     )
 
 
-def test_shares_of_a_quantized_base_are_refused(job: Job) -> None:
-    job.values |= {"quantization": "NF4", "world": {"nodes": 2, "strategy": "FSDP"}}
-    with pytest.raises(UserError, match="which FSDP cannot share out"):
+@pytest.mark.parametrize("strategy", ["FSDP", "ZeRO2", "ZeRO3"])
+def test_shares_of_a_quantized_base_are_refused(job: Job, strategy: str) -> None:
+    job.values |= {"quantization": "NF4", "world": {"nodes": 2, "strategy": strategy}}
+    with pytest.raises(UserError, match=f"which {strategy} cannot share out"):
         read_recipe(job.config)

@@ -7,7 +7,7 @@ from support.trainer_job import Job
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.training_data import DatasetReport
 from whetstone_artifacts.training_choice import memory_bytes
-from whetstone_trainer.plan import Device, make_plan
+from whetstone_trainer.plan import Device, estimate_memory, make_plan
 from whetstone_trainer.prepare import prepare_data
 from whetstone_trainer.recipe import Settings, read_recipe
 from whetstone_trainer.strategy import expected, settled
@@ -31,11 +31,22 @@ def test_base_is_shared_out_only_where_the_whole_does_not_fit(job: Job, free: in
     assert f"({strategy})" in make_plan(found, settings, dataset, Device(is_gpu=True, free=free)).reason
 
 
-@pytest.mark.parametrize("strategy", ["DDP", "FSDP"])
+@pytest.mark.parametrize("strategy", ["DDP", "FSDP", "ZeRO2", "ZeRO3"])
 def test_strategy_that_the_spec_names_stays(job: Job, strategy: str) -> None:
     config, settings, dataset = asked(job, strategy=strategy)
     for free in (PLENTY, NOTHING):
         assert settled(config, settings, dataset, free=free).world.strategy == strategy
+
+
+def test_estimate_is_of_the_most_that_a_strategy_holds(job: Job) -> None:
+    """ZeRO2 has all layers at the end of a forward pass; ZeRO3 one at a time, as FSDP."""
+    held = {}
+    for strategy in ("DDP", "FSDP", "ZeRO2", "ZeRO3"):
+        config, settings, dataset = asked(job, strategy=strategy)
+        estimate = estimate_memory(config, settings, dataset)
+        assert estimate is not None
+        held[strategy] = estimate.to_wire()
+    assert held["ZeRO2"] == held["DDP"] != held["FSDP"] == held["ZeRO3"]
 
 
 def test_one_process_has_nothing_to_share(job: Job) -> None:

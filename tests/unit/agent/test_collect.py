@@ -172,7 +172,6 @@ def test_tool_calls_of_a_trajectory_stay_calls(tmp_path: Path) -> None:
     ],
 )
 def test_conversations_part_at_a_turn_of_the_assistant(one: list[str], other: list[str], place: int | None) -> None:
-
     roles = {"u": "user", "a": "assistant"}
     sides = [[{"role": roles[text[0]], "content": text[2:]} for text in side] for side in (one, other)]
     assert fork(*sides) == place

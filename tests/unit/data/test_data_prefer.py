@@ -34,6 +34,9 @@ def test_labels_make_pairs_of_the_same_question(tmp_path: Path, capsys: pytest.C
         asked("s", "same", label="accepted"),
         asked("s", "same", label="rejected"),
         asked("q", "nobody looked"),
+        # With tools it is another question.
+        asked("u", "good u", label="accepted", tools=[LS]),
+        asked("u", "bad u", label="rejected"),
     ]
     path = write_rows(tmp_path / "rows.jsonl", rows)
     assert sides(prefer(tmp_path / "out.jsonl", path)) == [("good 1", "bad 1"), ("good 2", "bad 2")]
@@ -42,7 +45,7 @@ def test_labels_make_pairs_of_the_same_question(tmp_path: Path, capsys: pytest.C
     assert told.out == f"{tmp_path / 'out.jsonl'}: 2 pairs\n"
     assert told.err.splitlines() == [
         "left out: 1 rows not judged",
-        "left out: 2 rows without a row to prefer or to be preferred to",
+        "left out: 4 rows without a row to prefer or to be preferred to",
         "left out: 1 pairs whose sides do not differ in an answer",
     ]
 

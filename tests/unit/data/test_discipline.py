@@ -163,6 +163,23 @@ def test_runs_and_rows_are_read_and_tokens_set_beside_a_baseline(
 
 
 @pytest.mark.parametrize(
+    ("more", "success"),
+    [
+        ({"success": True}, 1.0),
+        ({"success": False, "reward": 1}, 0.0),
+        ({"reward": 0.9}, 0.0),
+        ({"reward": 1}, 1.0),
+        ({}, None),
+    ],
+)
+def test_rows_say_whether_they_succeeded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], success: float | None
+) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [conversation(ASKED, said("assistant", "a"), **more)])
+    assert json.loads(run(capsys, path, "--json")[1])["success"] == success
+
+
+@pytest.mark.parametrize(
     ("more", "words"),
     [({"phase": "x"}, "phase is 'x'; use strategic or tactical"), ({"todos": 0}, "todos is 0; give how many")],
 )

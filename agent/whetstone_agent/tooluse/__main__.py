@@ -1,7 +1,8 @@
 """Run a set of instances, without a cluster: `python -m whetstone_agent.tooluse run --help`.
 
 `python -m whetstone_agent.tooluse compare one/ other/ --out pairs.jsonl` makes preferences between whole trajectories
-of two runs.
+of two runs; `python -m whetstone_agent.tooluse agreement --labelled judged.json --judge-model name` says how well a
+judge agrees with people.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -21,12 +23,14 @@ from whetstone_agent.agents.errors import ModelRefusedError
 from whetstone_agent.api_key import NO_KEY
 from whetstone_agent.tooluse import training_rows
 from whetstone_agent.tooluse.agents import ModelAgent, ModelSettings
+from whetstone_agent.tooluse.agreement import agreement, read_labelled
 from whetstone_agent.tooluse.api_client import ApiClient
 from whetstone_agent.tooluse.api_tools import Mode
 from whetstone_agent.tooluse.conversation import Protocol
 from whetstone_agent.tooluse.env import EnvironmentSettings, ToolUseEnv
 from whetstone_agent.tooluse.errors import EnvironmentDataError
 from whetstone_agent.tooluse.expert import ExpertMode, ExpertSettings
+from whetstone_agent.tooluse.judges import PROMPTS, Judge, JudgeFailedError, Matter
 from whetstone_agent.tooluse.runs import AnotherRunError, RunSummary, read_run, run_set
 from whetstone_agent.tooluse.scorers import ScorerName
 from whetstone_agent.tooluse.toolbox import ToolSettings, TopKBy
@@ -37,14 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Do what the command line says; return 1 when it cannot be done."""
     options = _parser().parse_args(argv)
     try:
-        if options.command == "compare":
-            return _compare(options)
-        return _run(options)
-    except (EnvironmentDataError, AnotherRunError, ModelRefusedError) as error:
+        return _COMMANDS[options.command](options)
+    except (EnvironmentDataError, AnotherRunError, ModelRefusedError, JudgeFailedError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     except ValidationError as error:
-        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        said = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}" for one in error.errors())
         sys.stderr.write(f"expert: {said}\n")
         return 1
 
@@ -56,7 +58,8 @@ def _run(options: argparse.Namespace) -> int:
         seed=options.seed,
         initial_limit=options.expert_initial_limit,
         recent_limit=options.expert_recent_limit,
-        alternates=options.alternates,
+        alternates=options.alternates or options.branches > 0,
+        branches=options.branches,
     )
     settings = EnvironmentSettings(
         horizon=options.horizon,
@@ -72,6 +75,10 @@ def _run(options: argparse.Namespace) -> int:
         key = os.environ.get(options.api_key_env, "") if options.api_key_env else ""
         headers = {options.api_key_header: f"{options.api_key_prefix}{key}"} if key else {}
         api = stack.enter_context(ApiClient(url, headers=headers)) if url else None
+        judge, judge_asked = _judge(options, "judge", stack)
+        overseer, overseer_asked = _judge(options, "overseer", stack)
+        if (judge is None) == (options.scorer is ScorerName.JUDGE):
+            raise EnvironmentDataError(["give --judge-model with --scorer Judge, and with no other"])
         agent, asked = None, {}
         if options.model:
             model = ModelSettings(
@@ -89,7 +96,7 @@ def _run(options: argparse.Namespace) -> int:
         summary = run_set(
             instances,
             options.out,
-            make_env=lambda: ToolUseEnv(instances, world, api=api, settings=settings),
+            make_env=lambda: ToolUseEnv(instances, world, api=api, settings=settings, judge=judge),
             agent=agent,
             asked={
                 "instances": hashlib.sha256(options.instances.read_bytes()).hexdigest(),
@@ -98,12 +105,40 @@ def _run(options: argparse.Namespace) -> int:
                 "protocol": options.protocol,
                 "environment": asdict(settings),
                 "expert": expert.model_dump(mode="json"),
+                "judge": judge_asked,
+                "overseer": overseer_asked,
             },
+            overseer=overseer,
             expert=expert,
             protocol=options.protocol,
             concurrency=options.concurrency,
         )
     sys.stdout.write(_told(summary))
+    return 0
+
+
+def _judge(
+    options: argparse.Namespace, role: str, stack: contextlib.ExitStack
+) -> tuple[Judge | None, dict[str, Any] | None]:
+    """Return the model of a role, and what a run records of it: its prompts too."""
+    given = vars(options)
+    if not given[f"{role}_model"]:
+        return None, None
+    settings = ModelSettings(url=given[f"{role}_url"], model=given[f"{role}_model"])
+    key = os.environ.get(given[f"{role}_key_env"] or "", "") or NO_KEY
+    matters = (Matter.HOPELESS,) if role == "overseer" else (Matter.ANSWER, Matter.DECLINE)
+    asked = {name: value for name, value in asdict(settings).items() if name in ("model", "temperature", "seed")}
+    prompts = {str(one): PROMPTS[one] for one in matters}
+    return stack.enter_context(Judge(settings, api_key=key)), {**asked, "prompts": prompts}
+
+
+def _agreement(options: argparse.Namespace) -> int:
+    rows = read_labelled(options.labelled)
+    with contextlib.ExitStack() as stack:
+        judge, _ = _judge(options, "judge", stack)
+        assert judge is not None
+        found = agreement(judge, rows)
+    sys.stdout.write(f"{found.model_dump_json(by_alias=True, indent=1)}\n")
     return 0
 
 
@@ -126,6 +161,9 @@ def _told(summary: RunSummary) -> str:
     return "\n".join([*lines, f"void: {summary.void} of {summary.instances}; ends: {counts}"]) + "\n"
 
 
+_COMMANDS = {"run": _run, "compare": _compare, "agreement": _agreement}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m whetstone_agent.tooluse", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -133,35 +171,53 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--world", type=Path, required=True, help="folder with collections/ and openapi.yaml")
     run.add_argument("--instances", type=Path, required=True, help="file of instances")
     run.add_argument("--out", type=Path, required=True, help="folder for the results")
+    run.add_argument("--concurrency", type=_positive, default=4, help="episodes at a time (default %(default)s)")
+    _environment_flags(run)
+    _agent_flags(run)
+    _judge_flags(run, "judge", needed=False)
+    _judge_flags(run, "overseer", needed=False)
+    compare = commands.add_parser("compare", help="preferences between whole trajectories of runs by different agents")
+    compare.add_argument("runs", type=Path, nargs="+", help="folders of results")
+    compare.add_argument("--out", type=Path, required=True, help="file to write")
+    labelled = commands.add_parser("agreement", help="how well a judge agrees with people")
+    labelled.add_argument("--labelled", type=Path, required=True, help="file of labelled answers")
+    _judge_flags(labelled, "judge", needed=True)
+    return parser
+
+
+def _environment_flags(run: argparse.ArgumentParser) -> None:
     run.add_argument("--api-url", help="where the API is (default: the first server of its document)")
     run.add_argument("--api-key-env", help="environment variable with the API's key")
     run.add_argument("--api-key-header", default="Authorization", help="header for it (default %(default)s)")
     run.add_argument("--api-key-prefix", default="Bearer ", help="what stands before it (default 'Bearer ')")
-    run.add_argument("--model", help="name of the model, of an adapter or of an alias")
-    run.add_argument("--model-url", default="http://127.0.0.1:8000/v1", help="its API (default %(default)s)")
-    run.add_argument("--temperature", type=float, default=0.0)
-    run.add_argument("--max-tokens", type=int, default=1024)
-    run.add_argument("--seed", type=int, default=0, help="of the sampling and of expert Random")
-    _choice(run, "--protocol", Protocol.NATIVE, "how tools are called")
     _choice(run, "--mode", Mode.REST, "granularity of the API's tools")
     _choice(run, "--scorer", ScorerName.NORMALIZED, "how answers are compared")
     _choice(run, "--top-k-by", TopKBy.CONFIGURATION, "who says how many documents a search gives")
     run.add_argument("--top-k", type=_positive, default=3, help="documents of a search (default %(default)s)")
     run.add_argument("--horizon", type=_positive, default=10, help="steps at most (default %(default)s)")
+
+
+def _agent_flags(run: argparse.ArgumentParser) -> None:
+    run.add_argument("--model", help="name of the model, of an adapter or of an alias")
+    run.add_argument("--model-url", default="http://127.0.0.1:8000/v1", help="its API (default %(default)s)")
+    run.add_argument("--temperature", type=float, default=0.0)
+    run.add_argument("--max-tokens", type=_positive, default=1024)
+    run.add_argument("--seed", type=int, default=0, help="of the sampling and of expert Random")
+    _choice(run, "--protocol", Protocol.NATIVE, "how tools are called")
     _choice(run, "--expert", ExpertMode.NONE, "when the expert acts")
     run.add_argument("--expert-epsilon", type=float, default=0.5, help="Random: probability (default %(default)s)")
     run.add_argument(
         "--expert-initial-limit", type=int, default=2, help="Informed: unaided steps (default %(default)s)"
     )
-    run.add_argument(
-        "--expert-recent-limit", type=int, default=2, help="Informed: steps looked at (default %(default)s)"
-    )
+    run.add_argument("--expert-recent-limit", type=int, default=2, help="Informed: steps seen (default %(default)s)")
+    run.add_argument("--branches", type=int, default=0, help="other ways gone to their end, of an episode")
     run.add_argument("--alternates", action="store_true", help="keep the other one's action at every step")
-    run.add_argument("--concurrency", type=_positive, default=4, help="episodes at a time (default %(default)s)")
-    compare = commands.add_parser("compare", help="preferences between whole trajectories of runs by different agents")
-    compare.add_argument("runs", type=Path, nargs="+", help="folders of results")
-    compare.add_argument("--out", type=Path, required=True, help="file to write")
-    return parser
+
+
+def _judge_flags(parser: argparse.ArgumentParser, role: str, *, needed: bool) -> None:
+    parser.add_argument(f"--{role}-model", required=needed, help=f"model of the {role}")
+    parser.add_argument(f"--{role}-url", default="http://127.0.0.1:8000/v1", help="its API (default %(default)s)")
+    parser.add_argument(f"--{role}-key-env", help="environment variable with its key")
 
 
 def _choice(parser: argparse.ArgumentParser, flag: str, default: StrEnum, told: str) -> None:

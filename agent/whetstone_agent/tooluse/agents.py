@@ -16,7 +16,7 @@ _RETRIES: Final = 3
 _REQUEST_SECONDS: Final = 600.0
 
 
-_REFUSED: Final = frozenset({401, 403, 404})
+REFUSED: Final = frozenset({401, 403, 404})
 """Wrong key or wrong name: no other episode would fare better."""
 
 
@@ -101,7 +101,7 @@ class ModelAgent:
             if outgrown(error.status_code, error.response.text):
                 raise ContextOutgrownError(error.message) from error
             trouble = f"{settings.url} answers {error.status_code}: {error.message}"
-            if error.status_code in _REFUSED:
+            if error.status_code in REFUSED:
                 raise ModelRefusedError(trouble) from error
             raise ModelFailedError(trouble) from error
         except APIConnectionError as error:

@@ -16,6 +16,7 @@ from whetstone_agent.tooluse.actions import Action, MalformedActionError, final,
 from whetstone_agent.tooluse.api_client import ApiClient
 from whetstone_agent.tooluse.errors import ApiError, ApiNotJsonError, ApiRefusedError, ApiUnavailableError
 from whetstone_agent.tooluse.instances import Instance, Step
+from whetstone_agent.tooluse.judges import Judge, JudgeFailedError, JudgeUnclearError
 from whetstone_agent.tooluse.outcomes import End, StepCategory
 from whetstone_agent.tooluse.retrieval import Document
 from whetstone_agent.tooluse.scorers import UNABLE, ScorerName, declines, right
@@ -81,6 +82,10 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         world: What they are about.
         api: Client of the world's API, if it has one.
         settings: How episodes run.
+        judge: Compares answers, with the scorer `Judge`.
+
+    Raises:
+        ValueError: The scorer is `Judge`, and there is none.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
@@ -92,8 +97,12 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         *,
         api: ApiClient | None = None,
         settings: EnvironmentSettings | None = None,
+        judge: Judge | None = None,
     ) -> None:
         self.settings = settings or EnvironmentSettings()
+        if (self.settings.scorer is ScorerName.JUDGE) != (judge is not None):
+            raise ValueError("the scorer Judge needs a judge, and no other scorer has one")
+        self._judge = judge
         self.action_space = AnyText([final(UNABLE).to_text(), final("").to_text(), "not an action"])
         self.observation_space = AnyText()
         self._instances = {one.id: one for one in instances}
@@ -179,7 +188,10 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         except MalformedActionError:
             return StepCategory.MALFORMED
         if parsed.answer is not None:
-            return self._verdict(parsed.answer)
+            try:
+                return self._verdict(parsed.answer)
+            except (JudgeUnclearError, JudgeFailedError):
+                return StepCategory.UNJUDGED
         resolved = self._toolbox.resolve(parsed)
         if isinstance(resolved, Refusal):
             return resolved.category
@@ -188,16 +200,31 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         return self._worth(step, found, repeated=_key(step) in self._seen)[0]
 
     def _final(self, answer: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        category = self._verdict(answer)
+        try:
+            category = self._verdict(answer)
+        except JudgeUnclearError as error:
+            return self._result(_error(str(error)), StepCategory.UNJUDGED, end=End.JUDGE_UNCLEAR)
+        except JudgeFailedError as error:
+            return self._result(_error(str(error)), StepCategory.UNJUDGED, end=End.JUDGE_FAILED)
         success = category is StepCategory.CORRECT and not self._violated
         return self._result("", category, end=End.FINAL, success=success)
 
     def _verdict(self, answer: str) -> StepCategory:
-        if right(self.instance, answer, self.settings.scorer):
+        if self._is_right(answer):
             return StepCategory.CORRECT
         if not self.instance.answerable:
             return StepCategory.SHOULD_DECLINE
         return StepCategory.WRONGLY_DECLINED if declines(answer) else StepCategory.INCORRECT
+
+    def _is_right(self, answer: str) -> bool:
+        instance = self.instance
+        if self._judge is None:
+            return right(instance, answer, self.settings.scorer)
+        if not answer.strip():
+            return False
+        if instance.answerable:
+            return self._judge.matches(instance.question, instance.answers, answer)
+        return self._judge.declines(instance.question, answer)
 
     def _search(self, step: Step, top_k: int) -> list[Document]:
         return self._world.collections[step.source].search(str(step.args["query"]), top_k)

@@ -11,6 +11,7 @@ from whetstone_agent.tooluse.conversation import Conversation, Protocol, Turn, s
 from whetstone_agent.tooluse.env import ToolUseEnv
 from whetstone_agent.tooluse.expert import ExpertMode, ExpertSettings
 from whetstone_agent.tooluse.instances import Availability, Order
+from whetstone_agent.tooluse.judges import Judge, JudgeFailedError, JudgeUnclearError
 from whetstone_agent.tooluse.outcomes import End, StepCategory
 
 
@@ -74,6 +75,10 @@ class EpisodeRecord(WireModel):
     """Digest of the question, by which a benchmark finds what a model was trained on."""
     protocol: Protocol
     steps: list[StepRecord]
+    branch_at: int | None = None
+    """For the other way to go on from a step of an episode: that step, counted from 0."""
+    overseer_silent: int = 0
+    """Steps after which the overseer said nothing that can be used."""
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
     prompt_tokens: int = Field(default=0, ge=0)
@@ -87,6 +92,7 @@ def run_episode(
     agent: Agent | None,
     expert: ExpertSettings | None = None,
     protocol: Protocol = Protocol.NATIVE,
+    overseer: Judge | None = None,
 ) -> EpisodeRecord:
     """Run an instance to its end.
 
@@ -96,14 +102,58 @@ def run_episode(
         agent: Who acts; may be missing where the expert does every step and no alternates are kept.
         expert: When the expert acts.
         protocol: How tools are called.
+        overseer: Ends the episode where it says that more steps will not help.
     """
-    return _Run(env, instance, agent=agent, expert=expert or ExpertSettings(), protocol=protocol).run()
+    return _Run(
+        env, instance, agent=agent, expert=expert or ExpertSettings(), protocol=protocol, overseer=overseer
+    ).run()
+
+
+def run_branches(
+    env: ToolUseEnv, record: EpisodeRecord, *, agent: Agent | None, limit: int, overseer: Judge | None = None
+) -> list[EpisodeRecord]:
+    """Go the other way from the steps of an episode at which one of two actions is known to be better, to the end.
+
+    The steps before it are done again, so the API is called again; then the one acts who did not, alone.
+
+    Args:
+        env: The environment; nobody else uses it meanwhile.
+        record: A finished episode with alternates.
+        agent: Who acts where the other way is the agent's.
+        limit: Branches at most, from the first steps on.
+        overseer: Ends hopeless episodes.
+    """
+    found: list[EpisodeRecord] = []
+    for place, step in enumerate(record.steps):
+        other = step.alternate
+        if other is None or other.category.optimal == step.category.optimal or len(found) == limit:
+            continue
+        alone = ExpertMode.GROUND_TRUTH if other.actor is Actor.EXPERT else ExpertMode.NONE
+        run = _Run(
+            env,
+            record.sample_id,
+            agent=agent,
+            expert=ExpertSettings(mode=alone),
+            protocol=record.protocol,
+            overseer=overseer,
+        )
+        found.append(run.branch(record, place, other))
+    return found
 
 
 class _Run:
     def __init__(
-        self, env: ToolUseEnv, instance: str, *, agent: Agent | None, expert: ExpertSettings, protocol: Protocol
+        self,
+        env: ToolUseEnv,
+        instance: str,
+        *,
+        agent: Agent | None,
+        expert: ExpertSettings,
+        protocol: Protocol,
+        overseer: Judge | None,
     ) -> None:
+        self._overseer = overseer
+        self._silent = 0
         question, _ = env.reset(options={"instance": instance})
         self._env = env
         self._agent = agent
@@ -111,6 +161,19 @@ class _Run:
         self._talk = Conversation(protocol=protocol, toolbox=env.toolbox, question=question)
         self._steps: list[StepRecord] = []
         self._tokens = [0, 0]
+
+    def branch(self, record: EpisodeRecord, place: int, other: Alternate) -> EpisodeRecord:
+        """Do the steps before a place again, then the other action, and go on."""
+        said = [message for message in record.messages if message["role"] == "assistant"]
+        before = [
+            (Turn(action=step.action, message=message), step.actor)
+            for step, message in zip(record.steps[:place], said, strict=False)
+        ]
+        for turn, actor in (*before, (Turn(action=other.action, message=other.message), other.actor)):
+            ended = self._do(turn, actor, None)
+            if ended is not None:
+                return ended.model_copy(update={"branch_at": place})
+        return self.run().model_copy(update={"branch_at": place})
 
     def run(self) -> EpisodeRecord:
         while True:
@@ -120,20 +183,39 @@ class _Run:
                 return self._record({"end": End.CONTEXT_LENGTH, "success": False}, terminated=False)
             except ModelFailedError as error:
                 return self._record({"end": End.MODEL_FAILED, "success": False}, terminated=False, error=str(error))
-            observation, reward, terminated, truncated, info = self._env.step(turn.action)
-            self._talk.add(turn, None if terminated or truncated else observation)
-            self._steps.append(
-                StepRecord(
-                    actor=actor,
-                    action=turn.action,
-                    category=info["category"],
-                    reward=reward,
-                    observation=observation,
-                    alternate=other,
-                )
+            ended = self._do(turn, actor, other)
+            if ended is not None:
+                return ended
+
+    def _do(self, turn: Turn, actor: Actor, other: Alternate | None) -> EpisodeRecord | None:
+        """Do a step; return the episode if that ended it."""
+        observation, reward, terminated, truncated, info = self._env.step(turn.action)
+        self._talk.add(turn, None if terminated or truncated else observation)
+        self._steps.append(
+            StepRecord(
+                actor=actor,
+                action=turn.action,
+                category=info["category"],
+                reward=reward,
+                observation=observation,
+                alternate=other,
             )
-            if terminated or truncated:
-                return self._record(info, terminated=terminated)
+        )
+        if terminated or truncated:
+            return self._record(info, terminated=terminated)
+        if self._is_hopeless():
+            return self._record({"end": End.HOPELESS, "success": False}, terminated=False)
+        return None
+
+    def _is_hopeless(self) -> bool:
+        if self._overseer is None:
+            return False
+        try:
+            return self._overseer.hopeless(self._talk.question, [(one.action, one.observation) for one in self._steps])
+        except (JudgeUnclearError, JudgeFailedError):
+            # What it does not say ends nothing: the horizon does, at last.
+            self._silent += 1
+            return False
 
     def _next(self) -> tuple[Turn, Actor, Alternate | None]:
         """Return what is done, by whom, and what the other one would have done."""
@@ -180,6 +262,7 @@ class _Run:
             task=instance.task,
             protocol=self._talk.protocol,
             steps=self._steps,
+            overseer_silent=self._silent,
             messages=self._talk.messages,
             tools=self._talk.tools,
             prompt_tokens=self._tokens[0],

@@ -5,7 +5,7 @@ from enum import StrEnum
 from random import Random
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from whetstone_api.wire import WireModel
 
 from whetstone_agent.tooluse.outcomes import StepCategory
@@ -38,6 +38,14 @@ class ExpertSettings(WireModel):
     """Latest steps that are looked at, with `Informed`: when none of them got anywhere, the expert acts."""
     alternates: bool = False
     """Whether the action of the one who does not act is kept too, at every step."""
+    branches: Annotated[int, Field(ge=0)] = 0
+    """Steps of an episode at most from which the other way is gone to its end too; it takes `alternates`."""
+
+    @model_validator(mode="after")
+    def _branches_need_alternates(self) -> "ExpertSettings":
+        if self.branches and not (self.alternates and self.mode is not ExpertMode.NONE):
+            raise ValueError("branches need alternates, and an expert")
+        return self
 
     def acts(self, instance: str, steps: Sequence[StepCategory]) -> bool:
         """Say whether the expert does the next step.

@@ -37,15 +37,18 @@ class StepCategory(StrEnum):
     SHOULD_DECLINE = "ShouldDecline"
     """Answered, though what it takes was unavailable or forbidden."""
 
+    UNJUDGED = "Unjudged"
+    """An answer on which the judge said nothing that can be used: no doing of the agent's."""
+
     @property
     def optimal(self) -> bool:
         """Whether a learner should imitate the step."""
         return self in (StepCategory.EXPECTED, StepCategory.HELPFUL, StepCategory.CORRECT)
 
     @property
-    def failed(self) -> bool:
-        """Whether the step got the agent nowhere, by its own doing."""
-        return not self.optimal and self not in (StepCategory.UNHELPFUL, StepCategory.API_FAILED)
+    def excused(self) -> bool:
+        """Whether something else than the agent failed."""
+        return self in (StepCategory.API_FAILED, StepCategory.UNJUDGED)
 
 
 class End(StrEnum):
@@ -61,6 +64,12 @@ class End(StrEnum):
     """The conversation outgrew the model's context."""
     MODEL_FAILED = "ModelFailed"
     """The model's server did not answer, or refused."""
+    HOPELESS = "Hopeless"
+    """The overseer said that more steps would not help."""
+    JUDGE_UNCLEAR = "JudgeUnclear"
+    """The judge of the answer said neither yes nor no."""
+    JUDGE_FAILED = "JudgeFailed"
+    """The judge's server did not answer."""
     API_UNAVAILABLE = "ApiUnavailable"
     """The API was down, too slow or failing."""
     API_NOT_JSON = "ApiNotJson"
@@ -71,4 +80,16 @@ class End(StrEnum):
     @property
     def void(self) -> bool:
         """Whether it says nothing about the agent."""
-        return self in (End.API_UNAVAILABLE, End.API_NOT_JSON, End.API_REFUSED, End.MODEL_FAILED)
+        return self in _VOID
+
+
+_VOID = frozenset(
+    {
+        End.API_UNAVAILABLE,
+        End.API_NOT_JSON,
+        End.API_REFUSED,
+        End.MODEL_FAILED,
+        End.JUDGE_UNCLEAR,
+        End.JUDGE_FAILED,
+    }
+)

@@ -1,9 +1,10 @@
 """A run: all instances of a set, each to its end, with its files.
 
-    run.json                 what was asked for
-    episodes/<number>.json   a finished episode, `EpisodeRecord`; the number is its place in the set
-    results.json             figures, `RunSummary`
-    collect/*.jsonl          training rows
+    run.json                        what was asked for
+    episodes/<number>.json          a finished episode, `EpisodeRecord`; the number is its place in the set
+    branches/<number>-<step>.json   the other way from a step of it, where branches are asked for
+    results.json                    figures, `RunSummary`
+    collect/*.jsonl                 training rows
 
 Run again, it goes on: finished episodes are kept, void ones are tried again. A folder that holds another run is
 refused.
@@ -27,13 +28,15 @@ from whetstone_agent.tooluse import training_rows
 from whetstone_agent.tooluse.agents import Agent
 from whetstone_agent.tooluse.conversation import Protocol
 from whetstone_agent.tooluse.env import ToolUseEnv
-from whetstone_agent.tooluse.episode import EpisodeRecord, run_episode
+from whetstone_agent.tooluse.episode import EpisodeRecord, run_branches, run_episode
 from whetstone_agent.tooluse.expert import ExpertSettings
 from whetstone_agent.tooluse.instances import Instance
+from whetstone_agent.tooluse.judges import Judge
 
 RUN_FILE: Final = "run.json"
 RESULTS_FILE: Final = "results.json"
 EPISODES: Final = "episodes"
+BRANCHES: Final = "branches"
 COLLECT: Final = "collect"
 
 
@@ -82,6 +85,7 @@ def run_set(
     expert: ExpertSettings | None = None,
     protocol: Protocol = Protocol.NATIVE,
     concurrency: int = 1,
+    overseer: Judge | None = None,
 ) -> RunSummary:
     """Run what is not finished yet, and write figures and training rows.
 
@@ -94,12 +98,14 @@ def run_set(
         expert: When the expert acts.
         protocol: How tools are called.
         concurrency: Episodes at a time.
+        overseer: Ends hopeless episodes; threads share it.
 
     Raises:
         AnotherRunError: The folder holds another run.
         ModelRefusedError: The model's server refuses every call.
     """
-    (folder / EPISODES).mkdir(parents=True, exist_ok=True)
+    for name in (EPISODES, BRANCHES, COLLECT):
+        (folder / name).mkdir(parents=True, exist_ok=True)
     _claim(folder / RUN_FILE, asked)
     places = [folder / EPISODES / f"{number:05d}.json" for number in range(len(instances))]
     own, stop = threading.local(), threading.Event()
@@ -113,13 +119,16 @@ def run_set(
         if not hasattr(own, "env"):
             own.env = make_env()
         try:
-            record = run_episode(own.env, instance.id, agent=agent, expert=expert, protocol=protocol)
+            record = run_episode(own.env, instance.id, agent=agent, expert=expert, protocol=protocol, overseer=overseer)
+            many = 0 if expert is None or record.void else expert.branches
+            for other in run_branches(own.env, record, agent=agent, limit=many, overseer=overseer):
+                _write(folder / BRANCHES / f"{place.stem}-{other.branch_at}.json", other)
         except BaseException:
             # What would end every other episode too ends the run; those that run meanwhile are finished and kept.
             stop.set()
             raise
-        with replacing(place) as temporary:
-            temporary.write_text(record.to_json(), encoding="utf-8")
+        # Its file says that the episode is finished, so it comes last.
+        _write(place, record)
         return record
 
     with ThreadPoolExecutor(concurrency) as pool:
@@ -129,9 +138,15 @@ def run_set(
             raise error
     episodes = [record for job in jobs if (record := job.result()) is not None]
     summary = summarize(episodes)
-    (folder / COLLECT).mkdir(exist_ok=True)
     _write_rows(folder / COLLECT / "sft.jsonl", list(training_rows.sft_rows(episodes)))
     _write_rows(folder / COLLECT / "preference-step.jsonl", list(training_rows.step_preferences(episodes)))
+    pairs = [
+        row
+        for place, record in zip(places, episodes, strict=True)
+        for other in read_branches(folder, place.stem)
+        for row in training_rows.trajectory_preferences([[record], [other]])
+    ]
+    _write_rows(folder / COLLECT / "preference-trajectory.jsonl", pairs)
     with replacing(folder / RESULTS_FILE) as temporary:
         temporary.write_text(summary.to_json(), encoding="utf-8")
     return summary
@@ -140,6 +155,12 @@ def run_set(
 def read_run(folder: Path) -> list[EpisodeRecord]:
     """Return the finished episodes of a run, in the order of its set; unreadable files are left out."""
     found = (_read(place) for place in sorted((folder / EPISODES).glob("*.json")))
+    return [one for one in found if one is not None]
+
+
+def read_branches(folder: Path, number: str) -> list[EpisodeRecord]:
+    """Return the branches of an episode, by its number in the run."""
+    found = (_read(place) for place in sorted((folder / BRANCHES).glob(f"{number}-*.json")))
     return [one for one in found if one is not None]
 
 
@@ -193,6 +214,11 @@ def _read(place: Path) -> EpisodeRecord | None:
     with suppress(OSError, ValidationError):
         return EpisodeRecord.model_validate_json(place.read_bytes())
     return None
+
+
+def _write(place: Path, record: EpisodeRecord) -> None:
+    with replacing(place) as temporary:
+        temporary.write_text(record.to_json(), encoding="utf-8")
 
 
 def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

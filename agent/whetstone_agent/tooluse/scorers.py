@@ -35,6 +35,8 @@ class ScorerName(StrEnum):
 
     EXACT = "Exact"
     NORMALIZED = "Normalized"
+    JUDGE = "Judge"
+    """By a model."""
 
 
 def declines(answer: str) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from whetstone_agent.tooluse.episode import Actor, EpisodeRecord
-from whetstone_agent.tooluse.outcomes import StepCategory
 
 type Row = dict[str, Any]
 
@@ -31,7 +30,7 @@ def step_preferences(episodes: Sequence[EpisodeRecord]) -> Iterator[Row]:
             if other is None:
                 continue
             agents = other.category if other.actor is Actor.AGENT else step.category
-            if agents.optimal or agents is StepCategory.API_FAILED:
+            if agents.optimal or agents.excused:
                 continue
             done, would = one.messages[place], other.message
             chosen, rejected = (done, would) if step.actor is Actor.EXPERT else (would, done)

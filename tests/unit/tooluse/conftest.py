@@ -17,6 +17,7 @@ from whetstone_agent.tooluse.agents import ScriptedAgent, saying
 from whetstone_agent.tooluse.api_client import ApiClient
 from whetstone_agent.tooluse.env import EnvironmentSettings, ToolUseEnv
 from whetstone_agent.tooluse.instances import check_instances
+from whetstone_agent.tooluse.judges import Judge
 from whetstone_agent.tooluse.world import World
 from whetstone_dev.places import CHECKOUT
 
@@ -172,13 +173,15 @@ def make_env(world: World, service: Service) -> Iterator[MakeEnv]:
     """Make an environment with one instance that runs; keyword arguments are the instance's fields."""
     clients = []
 
-    def make(settings: EnvironmentSettings | None = None, *, key: str = KEY, **fields: Any) -> ToolUseEnv:
+    def make(
+        settings: EnvironmentSettings | None = None, *, key: str = KEY, judge: Judge | None = None, **fields: Any
+    ) -> ToolUseEnv:
         instances = check_instances([instance(**fields)], "train.json")
         world.check(instances, "train.json")
         headers = {"Authorization": key}
         api = ApiClient(service.url, headers=headers, timeout_seconds=0.2, pauses_seconds=(1.0,), sleep=lambda _: None)
         clients.append(api)
-        env = ToolUseEnv(instances, world, api=api, settings=settings)
+        env = ToolUseEnv(instances, world, api=api, settings=settings, judge=judge)
         env.reset(seed=1)
         return env
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.loop import Loop, Seeded
+from support.obedient_runs import Runs
 from support.waiting import eventually
 from whetstone_dev.demo import plan
 from whetstone_dev.demo.__main__ import Demo
@@ -17,6 +18,7 @@ from whetstone_dev.images import TAGS_FILE
 from whetstone_dev.places import BUILD
 
 LOOP_NAMESPACE = "whetstone-test-loop"
+RUNS_NAMESPACE = "whetstone-test-runs"
 GONE_SECONDS = 150.0
 
 
@@ -79,3 +81,21 @@ def seeded(kube: Kube, demo: Demo) -> Seeded:
 def loop(kube: Kube, demo: Demo) -> Loop:
     """The whole loop at its end, small: 8 tasks on one engine."""
     return Loop(kube=kube, namespace=LOOP_NAMESPACE, summary=demo.loop({}))
+
+
+@pytest.fixture(scope="session")
+def runs(kube: Kube, kubeconfig: Path, images: dict[str, str], whetstone: None) -> Iterator[Runs]:
+    """A namespace for runs against a model that does as it is told. That all of it goes away is asserted."""
+    _gone(kube, RUNS_NAMESPACE)
+    install(kubeconfig, images=images, served=[RUNS_NAMESPACE])
+    found = Runs(kube=kube, namespace=RUNS_NAMESPACE, images=images)
+    found.prepare()
+    yield found
+    _gone(kube, RUNS_NAMESPACE)
+
+
+def _gone(kube: Kube, namespace: str) -> None:
+    kube.delete("v1", "Namespace", name=namespace)
+    eventually(
+        lambda: kube.get("v1", "Namespace", name=namespace) is None, what=f"{namespace} gone", seconds=GONE_SECONDS
+    )

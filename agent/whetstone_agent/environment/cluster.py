@@ -61,6 +61,7 @@ class Cluster:
         self.policies: set[str] = set()
         """Names of the NetworkPolicies that exist, as far as this process made them."""
         self._runner_pod: RunnerPod | None = None
+        self._reading_runner = asyncio.Lock()
         self._watches: dict[tuple[str, str], PodWatch] = {}
 
     @classmethod
@@ -96,15 +97,19 @@ class Cluster:
 
     async def runner_pod(self, runner: Runner) -> RunnerPod:
         """Return what the runner's own pod says; nothing where the runner is no pod."""
-        if self._runner_pod is None:
-            self._runner_pod = RunnerPod()
-            if runner.pod_name:
-                spec = (await self.core.read_namespaced_pod(runner.pod_name, runner.namespace)).spec
-                self._runner_pod = RunnerPod(
-                    image=spec.containers[0].image,
-                    pull_secrets=tuple(secret.name for secret in spec.image_pull_secrets or []),
-                )
+        async with self._reading_runner:
+            if self._runner_pod is None:
+                self._runner_pod = await self._read_runner(runner)
         return self._runner_pod
+
+    async def _read_runner(self, runner: Runner) -> RunnerPod:
+        if not runner.pod_name:
+            return RunnerPod()
+        spec = (await self.core.read_namespaced_pod(runner.pod_name, runner.namespace)).spec
+        return RunnerPod(
+            image=spec.containers[0].image,
+            pull_secrets=tuple(secret.name for secret in spec.image_pull_secrets or []),
+        )
 
     def watch_pods(self, *, namespace: str, selector: str) -> PodWatch:
         """Return the one watch of the pods that a selector names."""

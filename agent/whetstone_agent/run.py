@@ -33,6 +33,7 @@ from whetstone_agent.agents.doorway import model_door
 from whetstone_agent.collect import collect
 from whetstone_agent.comparison import read_baseline
 from whetstone_agent.engine_check import check_engines
+from whetstone_agent.engine_use import engine_samples, read_engine_use
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.harness import (
     ENVIRONMENT,
@@ -174,7 +175,7 @@ async def _measure(request: Request, settings: dict[str, Any], reporter: Reporte
         reporter.send(progress_of(tallies, total=len(request.tasks) * config.attempts))
 
     try:
-        async with model_door(config, request.folder):
+        async with model_door(config, request.folder), engine_samples(config, request.folder):
             counter = await run_job(request.folder, settings, progress)
     except AbortedError as error:
         raise _aborted(error, config) from error
@@ -265,6 +266,7 @@ def _artifact(request: Request) -> RunArtifact:
         results=run_results(scores, uri=config.output_uri, config=config).model_copy(
             update={"refused": count_refused(request.refused)}
         ),
+        engine_use=read_engine_use(request.folders),
         tasks=scores,
         refused=request.refused,
         images={task.name: dict(task.images) for task in request.tasks},

@@ -85,6 +85,17 @@ class Comparability(WireModel):
     """Images that `suite.harbor.images.map` replaced, as a canonical digest; a prefix does not count."""
 
 
+class EngineUse(WireModel):
+    """How busy the engines were during the trials, by one of their series."""
+
+    name: str
+    """`kvCacheUsage`, `requestsRunning`, `requestsWaiting`, or `prefixCacheHits` over the whole run."""
+    minimum: float
+    mean: float
+    maximum: float
+    samples: int
+
+
 class RunArtifact(WireModel):
     """A finished run."""
 
@@ -95,6 +106,8 @@ class RunArtifact(WireModel):
     comparability: Comparability
     results: RunResults
     comparison: RunComparison | None = None
+    engine_use: list[EngineUse] = Field(default_factory=list)
+    """How busy the engines were, where they tell."""
     tasks: list[TaskScore] = Field(default_factory=list)
     refused: list[RefusedTask] = Field(default_factory=list)
     """Tasks of the suite that were not run, each with its reason."""

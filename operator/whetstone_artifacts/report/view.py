@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, Final
 
 from whetstone_api.benchmark_judge import JudgeArtifact
-from whetstone_api.run_artifact import RunArtifact, TrialScore
+from whetstone_api.run_artifact import EngineUse, RunArtifact, TrialScore
 
 from whetstone_artifacts.report.failures import Pattern, grouped, pattern_of
 from whetstone_artifacts.report.judges import judge_figures, opinions, read_judges
@@ -137,9 +137,16 @@ def read_view(folder: Path, artifact: RunArtifact, *, number: int, runs: int) ->
         tasks=tasks,
         judges=judges,
         figures={key: (words(key), str(value)) for key, value in _flat(wire["results"]).items()}
+        | {f"engine.{use.name}": (f"engine: {words(use.name)}", _use_text(use)) for use in artifact.engine_use}
         | judge_figures(judges),
         identity={words(key): str(value) for key, value in _identity(wire).items()},
     )
+
+
+def _use_text(use: EngineUse) -> str:
+    if use.samples == 1:
+        return f"{use.mean:g}"
+    return f"{use.mean:g} ({use.minimum:g} to {use.maximum:g}, {use.samples} samples)"
 
 
 def words(key: str) -> str:

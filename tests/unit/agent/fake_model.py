@@ -23,6 +23,7 @@ class FakeModel:
     mind: Mind
     answers_as: str | None = None
     max_model_length: int | None = 4096
+    series: str = ""
     faults: list[int] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: set[str | None] = field(default_factory=set)
@@ -31,9 +32,13 @@ class FakeModel:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/metrics", self._metrics)
         server = TestServer(app)
         await server.start_server()
         return server
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(text=self.series, status=200 if self.series else 404)
 
     async def _models(self, request: web.Request) -> web.Response:
         base = {"id": "base", "max_model_len": self.max_model_length}

@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 SAMPLES_FILE: Final = "engine-use.jsonl"
 INTERVAL_SECONDS: Final = 10.0
-_TIMEOUT_SECONDS: Final = 5.0
+_TIMEOUT_SECONDS: Final = 60.0
+"""Long, for Harbor's start keeps the runner's own loop busy for seconds."""
 GAUGES: Final = {
     "vllm:kv_cache_usage_perc": "kvCacheUsage",
     "vllm:num_requests_running": "requestsRunning",

@@ -36,8 +36,10 @@ SHAPES = (
     {"rows": 1, "tokens": 8192, "rank": 64, "steps": 20, "theirs": 1},
     # Rows of unequal length: from an eighth of it to all of it.
     {"rows": 8, "tokens": 2048, "rank": 16, "steps": 24, "theirs": 4, "mixed": True},
-    # Model, rank and batch of PEFT's comparison of methods.
+    # Model, rank and batch of PEFT's comparison of methods, on all linear layers, and as there on two of them.
     {"rows": 4, "tokens": 768, "rank": 32, "steps": 40, "theirs": 4},
+    {"rows": 4, "tokens": 768, "rank": 32, "steps": 40, "theirs": 4, "mixed": True},
+    {"rows": 4, "tokens": 768, "rank": 32, "steps": 40, "theirs": 4, "mixed": True, "targets": ["q_proj", "v_proj"]},
 )
 WARM_UP = 6
 
@@ -159,7 +161,7 @@ def bare(shape: dict[str, Any], folder: Path, rows: Any) -> dict[str, Any]:
             r=shape["rank"],
             lora_alpha=32,
             lora_dropout=0.0,
-            target_modules="all-linear",
+            target_modules=shape.get("targets", "all-linear"),
         ),
         callbacks=[clock.callback()],
     )
@@ -179,7 +181,7 @@ def ours(shape: dict[str, Any], folder: Path, rows: Any, plan: dict[str, Any]) -
     from whetstone_trainer.arguments import common_arguments
     from whetstone_trainer.base_model import load_model, lora_config
     from whetstone_trainer.compile_trial import CompileTrial
-    from whetstone_trainer.device import compile_layers, find_device
+    from whetstone_trainer.device import compile_layers, find_device, lean
     from whetstone_trainer.distributed import Place, Ranks
     from whetstone_trainer.plan import make_plan
     from whetstone_trainer.recipe import effective_settings
@@ -193,7 +195,7 @@ def ours(shape: dict[str, Any], folder: Path, rows: Any, plan: dict[str, Any]) -
             "baseModelPath": str(folder),
             "baseModelSource": "pvc://bench/model",
             "datasets": [],
-            "lora": {"rank": shape["rank"], "alpha": 32},
+            "lora": {"rank": shape["rank"], "alpha": 32, "targetModules": shape.get("targets")},
             "hyperparameters": {"batchSize": shape["rows"], "epochs": 1},
             "checkpoint": {"everySteps": 1000000},
             "plan": plan,
@@ -221,7 +223,8 @@ def ours(shape: dict[str, Any], folder: Path, rows: Any, plan: dict[str, Any]) -
     )
     if chosen.compiled:
         compile_layers(trainer.model, work)
-    trainer.train()
+    with lean(trainer.model, chosen):
+        trainer.train()
     found = clock.figures(_tokens(rows) / shape["steps"], started, mixed=bool(shape.get("mixed")))
     memory = chosen.choice.memory
     return {

@@ -10,8 +10,8 @@ Counted are the tensors that PyTorch keeps, as the libraries that the trainer ru
   bfloat16, which makes 8.
 - Activations (Korthikanti et al., arXiv 2205.05198, counted anew for gated layers with frozen weights): a frozen matrix
   keeps no input, an adapted one does; each norm keeps a float32 copy, the attention kernel its queries, keys, values
-  and result, the gate its two factors and its result. With checkpointing only the input of every layer is kept, and one
-  layer at a time is computed again.
+  (repeated for every head where rows are padded) and result, the gate its two factors and its result. With
+  checkpointing only the input of every layer is kept, and one layer at a time is computed again.
 - Loss: TRL's fused head never holds all logits; without it, logits are there in the model's precision, in float32, and
   as gradient.
 - Reference of DPO: the weights of a second model, or an adapter without gradients and moments.
@@ -59,6 +59,8 @@ class TrainingShape:
         shards: Devices that share the weights (FSDP).
         reference: Bytes of what DPO measures gains against, beside the model that is trained: a second model, or a
             frozen adapter. Its passes keep nothing.
+        input_casts: Whether every adapted matrix keeps a copy of its input in the computation's precision, as PEFT
+            does for an adapter in float32 when nothing tells it not to; ours tells it.
     """
 
     micro_batch: int
@@ -73,6 +75,7 @@ class TrainingShape:
     fused_attention: bool = True
     shards: int = 1
     reference: int = 0
+    input_casts: bool = False
 
     @property
     def tokens(self) -> int:
@@ -196,7 +199,9 @@ def _kept_per_token(facts: ModelFacts, shape: TrainingShape, adapted: Sequence[_
     """Return the bytes that one layer keeps of one token without checkpointing."""
     width, queries, keys = shape.width, facts.heads * facts.head_width, facts.kv_heads * facts.head_width
     norms = 2 * NORM_BYTES * facts.hidden
-    attention = width * 2 * (queries + keys)
+    # Rows of one pass are padded to one length, and with the mask of that PyTorch's kernel takes no grouped keys.
+    held = queries if shape.micro_batch > 1 and shape.fused_attention else keys
+    attention = width * 2 * (queries + held)
     if not shape.fused_attention:
         attention += facts.heads * shape.length * (NORM_BYTES + width)
     gate = width * 3 * facts.inner
@@ -206,11 +211,10 @@ def _kept_per_token(facts: ModelFacts, shape: TrainingShape, adapted: Sequence[_
 def _adapter_inputs(shape: TrainingShape, adapted: Sequence[_Module]) -> int:
     """Return the bytes that the adapter keeps of one token in one layer.
 
-    Where the adapter's precision is not that of the computation, every matrix casts its input and keeps its own copy.
-    Otherwise those that read the same value share it, and the attention kernel keeps its result anyway.
+    Matrices that read the same value share it, and the attention kernel keeps its result anyway, but where dropout or
+    a cast gives each its own copy.
     """
-    copies = _adapter_width(shape) != shape.width or shape.dropout
-    if copies:
+    if shape.dropout or shape.input_casts:
         inputs = sum(module.inputs for module in adapted)
     else:
         inputs = sum({module.reads: module.inputs for module in adapted if module.reads != "result"}.values())

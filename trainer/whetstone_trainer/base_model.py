@@ -13,7 +13,8 @@ from whetstone_api.vocabulary import Reason
 from whetstone_trainer.device import require_isolation
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.init_adapter import folds
-from whetstone_trainer.plan import KERNELS, Plan
+from whetstone_trainer.kernels import KERNELS
+from whetstone_trainer.plan import Plan
 from whetstone_trainer.quantization import quantized
 from whetstone_trainer.recipe import Settings
 

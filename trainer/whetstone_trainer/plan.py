@@ -30,6 +30,7 @@ from whetstone_artifacts.training_choice import (
 )
 
 from whetstone_trainer.errors import UserError
+from whetstone_trainer.kernels import KERNELS, attention_of, cudnn_pays
 from whetstone_trainer.recipe import Settings
 from whetstone_trainer.reference import reference_bytes
 
@@ -38,11 +39,6 @@ log = logging.getLogger(__name__)
 FALLBACK_FILE = "plan.json"
 LARGE_MODEL = 1_000_000_000
 """Parameters from which activations are computed again where no estimate says whether they fit."""
-KERNELS = {
-    Attention.SDPA: "sdpa",
-    Attention.FLASH_ATTENTION_2: "flash_attention_2",
-    Attention.EAGER: "eager",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +67,7 @@ class Plan:
         freedom: What of them may be chosen.
         padding_free: Whether rows follow each other without padding.
         attention: Attention kernel as transformers names it.
+        cudnn: Whether PyTorch's attention may be cuDNN's.
         compiled: Whether the layers are compiled.
         tries_compiling: Whether the first steps are to show whether compiling pays.
         reason: Why it is so.
@@ -82,6 +79,7 @@ class Plan:
     attention: str
     compiled: bool
     reason: str
+    cudnn: bool = False
     tries_compiling: bool = False
 
     @property
@@ -154,7 +152,8 @@ def make_plan(config: TrainingConfig, settings: Settings, dataset: DatasetReport
         UserError: `INVALID_SPEC`: something is fixed that this device or image cannot do.
     """
     facts = read_model_facts(Path(config.base_model_path))
-    attention = _attention(config, device)
+    attention = attention_of(config, flash_attention=device.flash_attention)
+    cudnn, cudnn_reason = cudnn_pays(attention, dataset) if device.is_gpu else (False, "")
     padding_free, packing_reason = _packing(config, attention)
     freedom = _freedom(config, settings, dataset)
     choice, memory_reason = _choose(config, dataset, facts, freedom, device)
@@ -164,9 +163,10 @@ def make_plan(config: TrainingConfig, settings: Settings, dataset: DatasetReport
         freedom=freedom,
         padding_free=padding_free,
         attention=attention,
+        cudnn=cudnn,
         compiled=bool(compiled),
         tries_compiling=compiled is None,
-        reason="; ".join((memory_reason, packing_reason, compile_reason, *_shared(config))),
+        reason="; ".join(filter(None, (memory_reason, packing_reason, cudnn_reason, compile_reason, *_shared(config)))),
     )
 
 
@@ -313,19 +313,6 @@ def _choices(
             checkpointing=bool(freedom.checkpointing),
         )
     return choices(facts, shape, freedom)
-
-
-def _attention(config: TrainingConfig, device: Device) -> str:
-    asked = config.plan.attention
-    if asked is Attention.FLASH_ATTENTION_2 and not device.flash_attention:
-        raise UserError(
-            Reason.INVALID_SPEC,
-            "spec.plan.attention is FlashAttention2, which needs a GPU and the library flash-attn in the trainer's"
-            " image (spec.image); write SDPA or leave it out",
-        )
-    if asked is Attention.AUTO:
-        asked = Attention.FLASH_ATTENTION_2 if device.flash_attention else Attention.SDPA
-    return KERNELS[asked]
 
 
 def _packing(config: TrainingConfig, attention: str) -> tuple[bool, str]:

@@ -22,7 +22,7 @@ from whetstone_trainer.callbacks import ProgressCallback, StopCallback
 from whetstone_trainer.checkpoint import CheckpointCallback, Checkpoints, seconds_of, step_of
 from whetstone_trainer.compile_trial import CompileTrial
 from whetstone_trainer.cpus import available_cpus
-from whetstone_trainer.device import compile_layers, kernel_of
+from whetstone_trainer.device import compile_layers, kernel_of, lean
 from whetstone_trainer.distributed import Ranks
 from whetstone_trainer.dpo import drop_reference, reward_metrics
 from whetstone_trainer.errors import StoppedError
@@ -122,7 +122,7 @@ def train_adapter(
     else:
         if plan.compiled:
             compile_layers(trainer.model, workspace)
-        with stop.deferred(), checkpoints.naming_a_full_disk():
+        with stop.deferred(), checkpoints.naming_a_full_disk(), lean(trainer.model, plan):
             trainer.train(resume_from_checkpoint=str(resume) if resume else None)
         last, history, seconds = trainer.state.global_step, trainer.state.log_history, on_save.train_seconds
         if last < total and not is_exhausted(history, stopping):

@@ -93,10 +93,18 @@ def test_adapter_of_a_quantized_base_takes_half() -> None:
         {"fused_attention": False},
         {"rank": 64},
         {"width": 4, "dropout": True},
+        {"input_casts": True},
     ],
 )
 def test_activations_grow_with_what_is_kept(changed: dict[str, Any]) -> None:
     assert estimated(**changed).activations > estimated().activations
+
+
+def test_rows_padded_to_one_length_keep_keys_for_every_head() -> None:
+    one, two = estimated().activations, estimated(micro_batch=2).activations
+    assert two - 2 * one == 28 * 2 * 1024 * 2 * 2 * (24 - 8) * 128
+    eager = [estimated(micro_batch=rows, fused_attention=False).activations for rows in (1, 2)]
+    assert eager[1] == 2 * eager[0]
 
 
 def test_checkpointing_keeps_a_layers_input_and_computes_one_layer_again() -> None:

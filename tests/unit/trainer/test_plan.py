@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.trainer_job import Job, chat_row
 from whetstone_api.model_facts import ModelFacts
-from whetstone_api.training_data import DatasetReport
+from whetstone_api.training_data import DatasetReport, Lengths
 from whetstone_artifacts.reporting import Reporter
 from whetstone_trainer import plan as plans
 from whetstone_trainer.errors import UserError
@@ -104,6 +104,17 @@ def test_first_steps_show_whether_compiling_pays_where_there_is_a_compiler(job: 
     assert (without.compiled, without.tries_compiling) == (False, False)
     assert "no C compiler" in without.reason
     assert not planned(job, CPU, data(2048)).tries_compiling
+
+
+@pytest.mark.usefixtures("large")
+def test_cudnn_computes_attention_only_where_most_rows_are_equally_long(job: Job) -> None:
+    unequal, truncated = (
+        data(2048).model_copy(update={"lengths": Lengths(p50=median, p90=2048, p99=2048)}) for median in (900, 2048)
+    )
+    assert [planned(job, H100, found).cudnn for found in (unequal, truncated, data(2048))] == [False, True, True]
+    assert "plans anew for every length" in planned(job, H100, unequal).reason
+    assert not planned(job, H100, truncated, attention="Eager").cudnn
+    assert "cuDNN" not in planned(job, CPU, truncated).reason
 
 
 @pytest.mark.parametrize(

@@ -367,8 +367,6 @@ class TaskRefusal(StrEnum):
     """Its network mode, or a host that it allows, cannot be enforced."""
     ACCELERATOR = "Accelerator"
     """It asks for a GPU or TPU."""
-    RESOURCES = "Resources"
-    """It asks for more than the namespace allows a pod."""
     OPERATING_SYSTEM = "OperatingSystem"
     """It is not for Linux."""
     MCP_SERVERS = "McpServers"

@@ -15,6 +15,7 @@ from unit.agent.test_run import RecordingReporter, artifact_of, obedient, run
 from whetstone_agent.__main__ import main
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.harness import EnvironmentChoice
+from whetstone_agent.preflight import check_target
 from whetstone_agent.run import run_benchmark
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.reports import TerminationReport
@@ -62,7 +63,7 @@ async def test_server_that_fails_for_good_leaves_no_score(
     configure: Configure, local: EnvironmentChoice, model: StartModel, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake, url = await model(obedient)
-    monkeypatch.setattr("whetstone_agent.preflight.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setitem(check_target.__kwdefaults__, "patience_seconds", 0.0)
 
     def break_down(messages: list[dict[str, str]]) -> str:
         fake.faults = [500] * 1000

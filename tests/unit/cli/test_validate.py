@@ -79,7 +79,10 @@ def test_objects_of_other_kinds_are_skipped() -> None:
     assert (report.ours, report.valid, report.skipped) == (1, 1, 1)
 
 
-@pytest.mark.parametrize("path", sorted((CHECKOUT / "examples").rglob("*.yaml")), ids=lambda path: path.name)
+MANIFESTS = sorted(path for path in (CHECKOUT / "examples").rglob("*.yaml") if path.name != "openapi.yaml")
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
 def test_examples_are_valid(path: Path) -> None:
     assert check_text(path.read_text()).problems == []
 

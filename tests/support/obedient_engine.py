@@ -32,7 +32,7 @@ def answer(messages: list[dict[str, str]]) -> str:
     if command is None:
         return "OK"
     if '"keystrokes"' not in messages[0]["content"]:
-        return "DONE" if messages[-2]["role"] == "assistant" else f"```bash\n{command[1]}\n```"
+        return "DONE" if any(one["role"] == "assistant" for one in messages) else f"```bash\n{command[1]}\n```"
     seen = any(re.search(rf"^{_TYPED}$", message["content"], re.MULTILINE) for message in messages[1:])
     keys = {"keystrokes": f"{command[1]}; echo {_TYPED}\n" if len(messages) == 1 else "", "duration": 0.5}
     return json.dumps({"analysis": "", "plan": "", "commands": [] if seen else [keys], "task_complete": seen})

@@ -210,7 +210,7 @@ class PodEnvironment(CommandEnvironment):
         """Tell a command that was killed alone from one that ended with its container: the latter is no answer that an
         agent or a verifier may see."""
         if done.exit_code == _KILLED:
-            await self.working(self.scripts().run(":", timeout_seconds=_EXPLAIN_SECONDS))
+            await self.working(self.scripts().answers(timeout_seconds=_EXPLAIN_SECONDS))
         return done
 
     async def working[T](self, work: Awaitable[T]) -> T:

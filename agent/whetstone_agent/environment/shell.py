@@ -98,6 +98,21 @@ class PodShell:
         self._lacking = connection.lacking
         return True
 
+    async def answers(self, *, timeout_seconds: float) -> None:
+        """Make sure that the container takes commands.
+
+        Args:
+            timeout_seconds: How long each of two tries may take.
+
+        Raises:
+            ExecTransportError: It does not.
+        """
+        for _ in range(2):
+            # A shell that ends with its container ends with a code too, and that is no answer.
+            if (await self.run(":", timeout_seconds=timeout_seconds)).exit_code == 0:
+                return
+        raise ExecTransportError(f"{self._pod} takes no commands any more")
+
     async def close(self) -> None:
         """End the shell."""
         connection, self._connection = self._connection, None

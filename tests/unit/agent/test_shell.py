@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -158,6 +159,37 @@ async def test_a_killed_shell_ends_its_command_and_the_next_one_gets_a_new_shell
         assert (await shell.run("echo again")).stdout == b"again\n"
         await shell.close()
     assert len(requests) == 2
+
+
+async def dying(socket: web.WebSocketResponse) -> None:
+    """Be the shell of a container that ends: its command is killed first, and it itself at the next request."""
+    requests = 0
+    async for message in socket:
+        marks = re.findall(rb"printf '%s %s\\n' ([0-9a-f]{32})", message.data)
+        requests += len(marks)
+        if requests > 1:
+            await socket.send_bytes(encode(Channel.STATUS, failure(137)))
+            return
+        for mark in marks:
+            await socket.send_bytes(encode(Channel.STDOUT, mark + b" 137\n"))
+            await socket.send_bytes(encode(Channel.STDERR, mark + b"\n"))
+
+
+async def test_a_shell_that_ends_with_its_container_is_no_answer() -> None:
+    async with kubelet(dying, drop) as (pod, requests):
+        shell = PodShell(pod)
+        assert (await shell.run("sleep 600")).exit_code == 137
+        with pytest.raises(ExecTransportError):
+            await shell.answers(timeout_seconds=DEADLINE_SECONDS)
+    assert len(requests) == 2
+
+
+async def test_a_killed_shell_of_a_container_that_goes_on_is_replaced_to_answer() -> None:
+    async with kubelet(dying, real) as (pod, _):
+        shell = PodShell(pod)
+        assert (await shell.run("sleep 600")).exit_code == 137
+        await shell.answers(timeout_seconds=DEADLINE_SECONDS)
+        await shell.close()
 
 
 async def test_an_image_without_setsid_gets_a_connection_for_each_command(tmp_path: Path) -> None:

@@ -39,11 +39,17 @@ async def namespace(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
 
 
 async def state(sandbox: PodEnvironment, namespace: str) -> dict[str, object]:
-    """Read a sandbox's pod as the API server writes it."""
+    """Read a sandbox's pod as the API server writes it, once it says that the container runs: commands may be taken a
+    moment before."""
     cluster = await Cluster.shared()
-    response = await cluster.core.read_namespaced_pod_without_preload_content(sandbox.pod_name, namespace)
-    async with response:
-        return dict(await response.json())
+    async with asyncio.timeout(DEADLINE_SECONDS * machine_factor()):
+        while True:
+            response = await cluster.core.read_namespaced_pod_without_preload_content(sandbox.pod_name, namespace)
+            async with response:
+                pod = dict(await response.json())
+            if any("running" in one["state"] for one in pod["status"].get("containerStatuses") or []):
+                return pod
+            await asyncio.sleep(0.1)
 
 
 async def ends_with(sandbox: PodEnvironment, cause: Callable[[], Awaitable[object]]) -> SandboxLostError:

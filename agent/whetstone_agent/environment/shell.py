@@ -203,14 +203,19 @@ class _Request:
             self.done.set_result(int(self._stdout.word))
 
     def ended(self, status: bytes) -> None:
-        """Take the exit code of the shell for the command's, which the shell's end has ended too."""
+        """Take the exit code of the shell for the command's, which the shell's end has ended too.
+
+        But a shell whose input was closed, as where its container ends, tells success, and nothing of the command.
+        """
         self.flush()
         try:
             code = exit_code(status)
         except ValueError as error:
             self.failed(error)
             return
-        if not self.done.done():
+        if code == 0:
+            self.failed(ValueError("the shell ended before the command did"))
+        elif not self.done.done():
             self.done.set_result(code)
 
     def failed(self, error: Exception) -> None:

@@ -161,14 +161,14 @@ async def test_a_killed_shell_ends_its_command_and_the_next_one_gets_a_new_shell
     assert len(requests) == 2
 
 
-async def dying(socket: web.WebSocketResponse) -> None:
+async def dying(socket: web.WebSocketResponse, *, status: bytes | None = None) -> None:
     """Be the shell of a container that ends: its command is killed first, and it itself at the next request."""
     requests = 0
     async for message in socket:
         marks = re.findall(rb"printf '%s %s\\n' ([0-9a-f]{32})", message.data)
         requests += len(marks)
         if requests > 1:
-            await socket.send_bytes(encode(Channel.STATUS, failure(137)))
+            await socket.send_bytes(encode(Channel.STATUS, status or failure(137)))
             return
         for mark in marks:
             await socket.send_bytes(encode(Channel.STDOUT, mark + b" 137\n"))
@@ -182,6 +182,17 @@ async def test_a_shell_that_ends_with_its_container_is_no_answer() -> None:
         with pytest.raises(ExecTransportError):
             await shell.answers(timeout_seconds=DEADLINE_SECONDS)
     assert len(requests) == 2
+
+
+async def test_a_shell_whose_input_is_closed_tells_nothing_of_its_command() -> None:
+    async def closed(socket: web.WebSocketResponse) -> None:
+        await dying(socket, status=SUCCESS)
+
+    async with kubelet(closed) as (pod, _):
+        shell = PodShell(pod)
+        await shell.run("sleep 600")
+        with pytest.raises(ExecTransportError, match="ended before the command did"):
+            await shell.run("make test")
 
 
 async def test_a_killed_shell_of_a_container_that_goes_on_is_replaced_to_answer() -> None:

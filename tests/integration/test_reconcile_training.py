@@ -23,7 +23,7 @@ def test_training_ends_with_the_published_adapter(world: World, operator: Operat
     world.train()
     world.end_well(world.wait_job("train", "prepare"), dataset=DATASET, estimate=ESTIMATE)
     training = world.wait_job("train", "train")
-    assert world.get(KIND, "train")["status"]["estimate"] == ESTIMATE
+    eventually(lambda: world.get(KIND, "train")["status"].get("estimate") == ESTIMATE, what="the estimate")
     world.end_well(training, adapter=ADAPTER, metrics={"trainLoss": "0.5"}, plan=PLAN)
     complete = world.wait_reason(KIND, "train", "Succeeded", condition="Complete")
     status = world.get(KIND, "train")["status"]

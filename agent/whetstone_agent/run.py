@@ -3,17 +3,12 @@
 import asyncio
 import json
 import logging
-import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-from whetstone_api.adapter_artifact import LINEAGE_FILE, Lineage
 from whetstone_api.benchmark_collect import Collected
-from whetstone_api.benchmark_judge import Judged
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.reports import Outcome, ProgressReport, TerminationReport
@@ -47,17 +42,17 @@ from whetstone_agent.harness import (
 )
 from whetstone_agent.judge import judge_run
 from whetstone_agent.preflight import check_target
-from whetstone_agent.recipe import NOT_ISOLATED, comparability, recipe_digest
+from whetstone_agent.recipe import comparability, recipe_digest
 from whetstone_agent.request import Request
+from whetstone_agent.run_report import run_report, shard_report
+from whetstone_agent.run_start import aborted, prepare_cluster
 from whetstone_agent.scoring import read_trials, run_results, score_tasks, told_artifact
 from whetstone_agent.shards import Shard, folder_prefix
 from whetstone_agent.tally import Counter, forget_tally, progress_of, read_tally
-from whetstone_agent.tasks import contaminated_tasks
 from whetstone_agent.trials_table import write_trials
 
 log = logging.getLogger(__name__)
 
-_SHOWN_CONTAMINATED: Final = 16
 _SCORE_SECONDS: Final = 600.0
 """How long a shard waits for another one that looks for results, or scores."""
 
@@ -98,13 +93,13 @@ async def run_benchmark(
             await _measure(request, settings, reporter)
             artifact = _score(request, reporter)
         if artifact is None:
-            return _shard_report(request)
+            return shard_report(request)
         artifact = _compared(request, told_artifact(artifact, config))
         judged = await judge_run(config, artifact)
         with _results_lock(request):
             _write_page(request, artifact)
             collected = _collect(request, artifact)
-    return _report(request, artifact, adopted=adopted, collected=collected, judged=judged)
+    return run_report(request, artifact, adopted=adopted, collected=collected, judged=judged)
 
 
 def _admit(config: BenchmarkConfig, shard: Shard) -> Request:
@@ -165,7 +160,7 @@ async def _measure(request: Request, settings: dict[str, Any], reporter: Reporte
 
     refuse_unlimited(config.suite.environment, request.tasks)
     if settings["environment"]["import_path"] == ENVIRONMENT:
-        await _prepare_cluster(request, settings)
+        await prepare_cluster(request, settings)
     if asking:
         await check_target(server_url=config.server_url, served_name=config.served_name)
 
@@ -178,7 +173,7 @@ async def _measure(request: Request, settings: dict[str, Any], reporter: Reporte
         async with model_door(config, request.folder), engine_samples(config, request.folder):
             counter = await run_job(request.folder, settings, progress)
     except AbortedError as error:
-        raise _aborted(error, config) from error
+        raise aborted(error, config) from error
     if asking:
         await check_target(server_url=config.server_url, served_name=config.served_name, during=True)
     counter.write(complete=True)
@@ -195,57 +190,6 @@ def _score(request: Request, reporter: Reporter) -> RunArtifact | None:
             write_trials(request.output, artifact)
             publish_results(request.output, artifact)
         return artifact
-
-
-async def _prepare_cluster(request: Request, settings: dict[str, Any]) -> None:
-    """Sweep what a killed runner left, and ask for a trial pod in a dry run: a refusal then names itself at once."""
-    from whetstone_agent.environment.cluster import Cluster, Runner
-    from whetstone_agent.environment.creation import create_pod, sweep
-    from whetstone_agent.environment.errors import PodStartError, QuotaFullError, TrialsForbiddenError
-    from whetstone_agent.environment.manifest import TrialPod, trial_pod
-    from whetstone_agent.environment.preflight import check_network
-
-    run = request.config.object.name
-    swept = await sweep(run)
-    if swept:
-        log.info("deleted %d trial pods of an earlier runner", swept)
-    options = settings["environment"]["kwargs"]
-    probe = TrialPod(
-        runner=Runner.from_environment(),
-        benchmark_run=run,
-        session="dry-run",
-        nonce=str(os.getpid()),
-        image=request.tasks[0].image,
-        deadline_seconds=options["deadline_seconds"],
-        requests=options.get("requests", {}),
-        limits=options.get("limits", {}),
-    )
-    try:
-        with suppress(QuotaFullError):  # trials will wait for room
-            await create_pod(await Cluster.shared(), trial_pod(probe), dry_run=True)
-        await check_network(request.config.suite.environment, request.tasks, benchmark_run=run)
-    except TrialsForbiddenError as error:
-        raise _forbidden(str(error), request.config) from error
-    except PodStartError as error:
-        raise RunFailure(Reason.INVALID_SPEC, f"{error}; fix spec.suite.harbor.trialResources") from error
-
-
-def _aborted(error: AbortedError, config: BenchmarkConfig) -> RunFailure:
-    if error.error == "TrialsForbiddenError":
-        return _forbidden(error.message, config)
-    if error.error == "RunBudgetExceededError":
-        kept = "finished trials are kept: create the run again with a larger budget and the same output to go on"
-        return RunFailure(Reason.BUDGET_EXCEEDED, f"{error.message}; {kept}")
-    message = f"{error.message}; no result is published: start the run again when the server is settled"
-    return RunFailure(Reason.TARGET_CHANGED, message)
-
-
-def _forbidden(answer: str, config: BenchmarkConfig) -> RunFailure:
-    return RunFailure(
-        Reason.TRIALS_FORBIDDEN,
-        f"namespace {config.object.namespace!r} does not let the runner create trial pods: {answer}; allow pod security"
-        " level baseline there, and list the namespace in the chart's value servedNamespaces",
-    )
 
 
 def _artifact(request: Request) -> RunArtifact:
@@ -306,77 +250,10 @@ def _write_page(request: Request, artifact: RunArtifact) -> None:
         log.exception("the page of the results was not written; `whetstone report` makes it anew")
 
 
-def training_tasks(config: BenchmarkConfig) -> list[str]:
-    """Return the digests of the tasks in the adapter's training data, from its lineage where that can be read."""
-    known = list(config.adapter_task_digests)
-    if config.adapter_path is None:
-        return known
-    path = Path(config.adapter_path) / LINEAGE_FILE
-    try:
-        return known + Lineage.model_validate_json(path.read_bytes()).task_digests
-    except (OSError, ValidationError) as error:
-        log.warning("the adapter's lineage %s cannot be read, so contamination is judged without it: %s", path, error)
-        return known
-
-
 def _collect(request: Request, artifact: RunArtifact) -> Collected | None:
     spec = request.config.collect
     identities = {task.name: task.identity for task in request.tasks}
     return None if spec is None else collect(request.output, artifact, spec=spec, identities=identities)
-
-
-def _report(
-    request: Request, artifact: RunArtifact, *, adopted: bool, collected: Collected | None, judged: Judged | None
-) -> TerminationReport:
-    config = request.config
-    contaminated = contaminated_tasks(request.tasks, training_tasks(config))
-    result: dict[str, Any] = {
-        "target": artifact.target.to_wire(),
-        "results": artifact.results.to_wire(),
-        "recipeDigest": artifact.recipe_digest,
-        "suiteDigest": artifact.comparability.suite_digest,
-        "contaminated": contaminated[:_SHOWN_CONTAMINATED],
-        "adopted": adopted,
-        "finishedAt": artifact.finished_at,
-    }
-    if collected is not None:
-        result["collected"] = collected.to_wire()
-    if judged is not None:
-        result["judged"] = judged.to_wire()
-    if artifact.engine_check is not None:
-        result["engineCheck"] = artifact.engine_check.to_wire()
-    if artifact.comparison is not None:
-        result["comparison"] = artifact.comparison.to_wire()
-    return TerminationReport(
-        outcome=Outcome.SUCCEEDED,
-        reason=Reason.ADOPTED if adopted else Reason.SUCCEEDED,
-        message=_sentence(artifact, contaminated, adopted=adopted),
-        result=result,
-    )
-
-
-def _shard_report(request: Request) -> TerminationReport:
-    shard = request.shard
-    return TerminationReport(
-        outcome=Outcome.SUCCEEDED,
-        reason=Reason.SUCCEEDED,
-        message=f"shard {shard.index} of {shard.count} has its trials; the shard that ends last scores the run",
-    )
-
-
-def _sentence(artifact: RunArtifact, contaminated: Sequence[str], *, adopted: bool) -> str:
-    results = artifact.results
-    text = (
-        f"{artifact.target.served_name}: mean {results.mean} over {results.tasks} tasks"
-        f" ({results.trials} trials, {results.void} void)"
-    )
-    if adopted:
-        text += f"; adopted from the output place, measured by {artifact.namespace}/{artifact.object_name}"
-    if NOT_ISOLATED in artifact.comparability.harness:
-        text += f"; {NOT_ISOLATED}"
-    if contaminated:
-        text += f"; {len(contaminated)} tasks were in the adapter's training data"
-    return text
 
 
 async def run_until_stopped(config: BenchmarkConfig, reporter: Reporter) -> TerminationReport:

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.integration
 KIND = "LoRATrainingJob"
 BUCKET = {"name": "bucket", "uri": "s3://adapters/a", "secretRef": {"name": "keys"}}
 OUTPUT = {"adapter": {"uri": "pvc://adapters/a"}, "push": [BUCKET, {"name": "near", "uri": "pvc://shared/a"}]}
+MERGED = {"uri": "pvc://models/merged", "digest": DIGEST, "bytes": 20}
 PUSHED = [{"name": one["name"], "uri": one["uri"], "digest": DIGEST} for one in OUTPUT["push"]]
 
 
@@ -77,33 +78,82 @@ def test_missing_claim_secret_and_key_are_waited_for_before_anything_runs(
 
 
 def test_push_that_fails_hides_nothing_of_what_is_done(world: World, operator: OperatorProcess) -> None:
-    merged = {"uri": "pvc://models/merged", "digest": DIGEST, "bytes": 20}
-    job = train_until_push(world, {**OUTPUT, "merged": {"uri": merged["uri"]}})
-    done = {"merged": merged, "pushes": PUSHED[1:]}
+    job = train_until_push(world, {**OUTPUT, "merged": {"uri": MERGED["uri"]}})
+    done = {"merged": MERGED, "pushes": PUSHED[1:]}
     told = user_error("SourceForbidden", "spec.output.push[0] (bucket): refused")
     world.end_pod(job, told.model_copy(update={"result": done}))
     world.wait_reason(KIND, "train", "SourceForbidden", condition="Failed")
     status = world.get(KIND, "train")["status"]
-    assert (status["adapter"], status["merged"], status["pushes"]) == (ADAPTER, merged, PUSHED[1:])
+    assert (status["adapter"], status["merged"], status["pushes"]) == (ADAPTER, MERGED, PUSHED[1:])
 
 
-def test_failed_push_is_retried_without_training(world: World, operator: OperatorProcess) -> None:
-    job = train_until_push(world)
-    # A pod of another release: what it says of the pushes is not understood, and the failure is told all the same.
+def fail_push(world: World, output: dict[str, Any] = OUTPUT, **result: Any) -> set[str]:
+    """Let the push of a job fail; return the names of its Jobs."""
     told = user_error("SourceForbidden", "spec.output.push[0] (bucket): refused")
-    world.end_pod(job, told.model_copy(update={"result": {"pushes": [{"place": "near"}]}}))
+    world.end_pod(train_until_push(world, output), told.model_copy(update={"result": result}))
     world.wait_reason(KIND, "train", "SourceForbidden", condition="Failed")
-    assert world.get(KIND, "train")["status"]["adapter"] == ADAPTER
-    before = {one["metadata"]["name"] for one in world.jobs("train")}
+    return {one["metadata"]["name"] for one in world.jobs("train")}
+
+
+def retry(world: World) -> None:
+    """Ask for another attempt, as a user does."""
     note = {"metadata": {"annotations": {"whetstone.dev/retry-requested-at": "now"}}}
     world.api.merge(KIND, "train", note, namespace=world.namespace)
 
-    def fresh(stage: str) -> dict[str, Any] | None:
-        found = [one for one in world.jobs("train") if one["metadata"]["name"] not in before]
-        return next((one for one in found if f"-{stage}-" in one["metadata"]["name"]), None)
 
-    world.end_well(eventually(lambda: fresh("prepare"), what="Prepare"), adapter=ADAPTER, adopted=True)
-    world.end_well(eventually(lambda: fresh("merge"), what="the push"), pushes=PUSHED)
+def wait_fresh(world: World, stage: str, before: set[str]) -> dict[str, Any]:
+    """Wait for the Job of a stage of the new attempt."""
+
+    def found() -> dict[str, Any] | None:
+        fresh = [one for one in world.jobs("train") if one["metadata"]["name"] not in before]
+        return next((one for one in fresh if f"-{stage}-" in one["metadata"]["name"]), None)
+
+    return eventually(found, what=f"another Job of stage {stage}")
+
+
+def test_failed_push_is_retried_without_training(world: World, operator: OperatorProcess) -> None:
+    # A pod of another release: what it says of the pushes is not understood, and the failure is told all the same.
+    before = fail_push(world, pushes=[{"place": "near"}])
+    assert world.get(KIND, "train")["status"]["adapter"] == ADAPTER
+    retry(world)
+    world.end_well(wait_fresh(world, "prepare", before), adapter=ADAPTER, adopted=True)
+    world.end_well(wait_fresh(world, "merge", before), pushes=PUSHED)
     world.wait_reason(KIND, "train", "Adopted", condition="Complete")
-    assert fresh("train") is None
+    trained = [one for one in world.jobs("train") if one["metadata"]["labels"]["whetstone.dev/stage"] == "train"]
+    assert {one["metadata"]["name"] for one in trained} <= before
     assert world.get(KIND, "train")["status"]["pushes"] == PUSHED
+
+
+def test_what_is_published_stays_in_the_status_while_a_retry_runs(world: World, operator: OperatorProcess) -> None:
+    before = fail_push(world, {**OUTPUT, "merged": {"uri": MERGED["uri"]}}, merged=MERGED, pushes=PUSHED[1:])
+    retry(world)
+    prepare = wait_fresh(world, "prepare", before)
+    world.wait_reason(KIND, "train", "Preparing")
+    status = world.get(KIND, "train")["status"]
+    assert (status["adapter"], status["merged"], status["pushes"]) == (ADAPTER, MERGED, PUSHED[1:])
+    assert not {"finishedAt", "metrics"} & set(status)
+    world.end_pod(prepare, user_error("DatasetInvalid", "the file is another one by now"))
+    world.wait_reason(KIND, "train", "DatasetInvalid", condition="Failed")
+    assert world.get(KIND, "train")["status"]["adapter"] == ADAPTER
+
+
+def test_what_a_retry_does_not_find_any_more_leaves_the_status(world: World, operator: OperatorProcess) -> None:
+    before = fail_push(world)
+    retry(world)
+    world.end_well(wait_fresh(world, "prepare", before), dataset=DATASET)
+    world.wait_reason(KIND, "train", "Training")
+    assert "adapter" not in world.get(KIND, "train")["status"]
+
+
+@pytest.mark.parametrize(("stage", "lost"), [("prepare", "adapter"), ("merge", "merged")])
+def test_what_somebody_else_has_put_there_since_is_not_taken_for_the_result(
+    world: World, operator: OperatorProcess, stage: str, lost: str
+) -> None:
+    before = fail_push(world, {**OUTPUT, "merged": {"uri": MERGED["uri"]}}, merged=MERGED)
+    assert lost in world.get(KIND, "train")["status"]
+    retry(world)
+    if stage == "merge":
+        world.end_well(wait_fresh(world, "prepare", before), adapter=ADAPTER, adopted=True)
+    world.end_pod(wait_fresh(world, stage, before), user_error("OutputOccupied", "another recipe's"))
+    world.wait_reason(KIND, "train", "OutputOccupied", condition="Failed")
+    assert {"adapter", "merged"} - set(world.get(KIND, "train")["status"]) == {lost}

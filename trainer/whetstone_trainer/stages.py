@@ -5,9 +5,12 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+from whetstone_api.adapter_artifact import Lineage
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.training_backend import Backend
+from whetstone_api.training_plan import ChosenPlan
 from whetstone_api.training_result import MergedModel, PublishedAdapter
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.adoption import find_adapter, find_merged
@@ -261,9 +264,18 @@ def _adopt(config: TrainingConfig, recipe: Recipe, progress: Progress) -> Termin
         return None
     adapter = published(config, lineage)
     progress.published(adapter)
+    result = {"adapter": adapter.to_wire(), "metrics": lineage.metrics, "adopted": True}
     return TerminationReport(
         outcome=Outcome.SUCCEEDED,
         reason=Reason.ADOPTED,
         message=f"{config.output_uri} already holds the adapter of this recipe",
-        result={"adapter": adapter.to_wire(), "metrics": lineage.metrics, "adopted": True},
+        result=result | _recorded_plan(lineage),
     )
+
+
+def _recorded_plan(lineage: Lineage) -> dict[str, Any]:
+    """Return the plan as a result has it; nothing where another release wrote it in another form."""
+    try:
+        return {"plan": ChosenPlan.model_validate(lineage.plan).to_wire()}
+    except ValidationError:
+        return {}

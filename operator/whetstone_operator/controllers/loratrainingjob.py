@@ -68,6 +68,8 @@ from whetstone_operator.runtime.reconcile import Context, Step, Work, load, run_
 
 Training = Work[LoRATrainingJob]
 STAGES = (PREPARE, TRAIN, MERGE)
+PUBLISHED = ("adapter", "merged", "pushes")
+"""What lies outside of the cluster's objects: a retry takes none of it away, and servers go on with it."""
 
 
 async def reconcile(context: Context, key: Key) -> Result:
@@ -75,7 +77,7 @@ async def reconcile(context: Context, key: Key) -> Result:
     work = await load(context, key, LoRATrainingJob)
     if work is None:
         return Result()
-    accept_retry(work)
+    accept_retry(work, keeps=PUBLISHED)
     if has_ended(work):
         return await run_steps(work, [rest])
     return await run_steps(work, Attempt().steps())
@@ -183,6 +185,9 @@ class Attempt:
             work.status["estimate"] = estimate.to_wire()
         if "adapter" in result:
             self._published = report
+        else:
+            # What an earlier attempt had published is gone from its place.
+            withdraw_publication(work)
 
     async def train(self, work: Training) -> None:
         """Train, verify and publish; skipped where Prepare has found the adapter published."""
@@ -247,10 +252,11 @@ class Attempt:
         try:
             return await finished_report(work, job, reason=reason)
         except JobFailed as failed:
-            # A merge or a push that fails takes nothing back: what is published stays.
+            # A merge or a push that fails takes nothing back: what is published stays. Nor does a Prepare that fails
+            # before it looks, after an earlier attempt has published.
             if stage == MERGE:
-                keep_what_is_done(work, failed.result)
-            else:
+                keep_what_is_done(work, failed)
+            elif stage == TRAIN or failed.reason == Reason.OUTPUT_OCCUPIED:
                 withdraw_publication(work)
             raise
 

@@ -33,5 +33,5 @@ def hear_publication(work: Work[LoRATrainingJob]) -> None:
 
 
 def withdraw_publication(work: Work[LoRATrainingJob]) -> None:
-    """Take back what was reported: the Job has failed."""
+    """Take back what was reported: the Job has failed, or the place holds it no longer."""
     work.status.pop("adapter", None)

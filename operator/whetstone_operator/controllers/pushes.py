@@ -1,17 +1,15 @@
 """Pushes of a training's results: what must be there before anything runs, and what the trainer reports of them."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from pydantic import TypeAdapter, ValidationError
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.reports import TerminationReport
 from whetstone_api.source import scheme_of
 from whetstone_api.training_push import PushResult
 from whetstone_api.training_result import MergedModel
+from whetstone_api.vocabulary import Reason
 
 from whetstone_operator.controllers.references import require_secret
-from whetstone_operator.controllers.run_to_end import read_result
+from whetstone_operator.controllers.run_to_end import JobFailed, read_result
 from whetstone_operator.resources.pushes import push_folder
 from whetstone_operator.runtime.reconcile import Work
 
@@ -50,11 +48,15 @@ def take_pushes(work: Work[LoRATrainingJob], report: TerminationReport) -> None:
     work.status["pushes"] = [read_result(work, PushResult, one, reporter="trainer").to_wire() for one in reported]
 
 
-def keep_what_is_done(work: Work[LoRATrainingJob], result: Mapping[str, Any]) -> None:
+def keep_what_is_done(work: Work[LoRATrainingJob], failed: JobFailed) -> None:
     """Write into the status what a Job has published and pushed before it failed.
 
-    What does not fit this operator is left out: the failure is what the user must hear of.
+    What does not fit this operator is left out: the failure is what the user must hear of. What an earlier attempt had
+    published stays, unless something else lies there.
     """
+    result = failed.result
+    if failed.reason == Reason.OUTPUT_OCCUPIED and "merged" not in result:
+        work.status.pop("merged", None)
     try:
         if "merged" in result:
             work.status["merged"] = MergedModel.model_validate(result["merged"]).to_wire()

@@ -1,5 +1,6 @@
 """What the kinds that end with a result share: retry, rest after the end, suspension, and following a Job."""
 
+from collections.abc import Collection
 from typing import Any
 
 from pydantic import ValidationError
@@ -24,13 +25,19 @@ LOOK_AGAIN_SECONDS = 10.0
 _RETRY_LENGTH = 256
 
 
-def accept_retry[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> None:
-    """Start over where the object has failed and its retry annotation has a value that was not answered yet."""
+def accept_retry[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], *, keeps: Collection[str] = ()) -> None:
+    """Start over where the object has failed and its retry annotation has a value that was not answered yet.
+
+    Args:
+        work: The object.
+        keeps: Fields of the status that stay: what they tell of is there whatever the next attempt does.
+    """
     wanted = work.resource.metadata.annotations.get(Annotation.RETRY, "")[:_RETRY_LENGTH]
     if not wanted or wanted == work.status.get("handledRetry") or not work.conditions.is_true(ConditionType.FAILED):
         return
+    kept = {name: work.status[name] for name in keeps if name in work.status}
     work.status.clear()
-    work.status["handledRetry"] = wanted
+    work.status.update(kept, handledRetry=wanted)
 
 
 def handled_retry[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R]) -> str | None:

@@ -128,7 +128,8 @@ def test_result_of_the_same_recipe_is_adopted(undisturbed: Job, make_job: MakeJo
     for stage in ("prepare", "train"):
         assert other.run(stage) == 0, other.log
         assert other.report.reason == "Adopted"
-        assert other.report.result["adapter"] == undisturbed.report.result["adapter"]
+        for told in ("adapter", "metrics", "plan"):
+            assert other.report.result[told] == undisturbed.report.result[told]
     assert not other.workspace.exists()
 
 

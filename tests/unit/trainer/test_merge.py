@@ -12,9 +12,12 @@ from whetstone_api.adapter_artifact import Lineage, Probe, ProbeCase
 from whetstone_api.jobs import EXIT_USER_ERROR
 from whetstone_artifacts.folders import adapter_digest, write_manifest
 from whetstone_artifacts.models import model_digest, recorded_model
+from whetstone_trainer.__main__ import EXIT_RETRY
 
 pytestmark = pytest.mark.torch
 KILLED = -9
+WEIGHTS_FIT_NOT = 30_000
+"""Bytes of a file: more than tokenizer and lineage take, less than the merged weights."""
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +168,25 @@ def test_what_cannot_be_merged_is_said_and_nothing_is_published(
     assert job.report.reason == reason
     assert words in job.report.message
     assert sorted(path.name for path in merged_folder(job).glob("*")) == before
+
+
+def files_of(*folders: Path) -> dict[Path, int]:
+    """Return when each file was written."""
+    return {path: path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*") if path.is_file()}
+
+
+def test_full_disk_while_merging_is_told_and_the_next_attempt_merges_without_training(job: Job) -> None:
+    trained = files_of(job.output, job.workspace)
+    assert job.run("merge", largest_file=WEIGHTS_FIT_NOT) == EXIT_RETRY, job.log
+    assert job.report.reason == "DiskFull"
+    assert job.report.message.startswith(f"no room for the merged model in {merged_folder(job).parent} (")
+    assert "make room in the claim of spec.output: the next attempt publishes" in job.report.message
+    # Neither the folder nor a part of it: the lock alone.
+    assert [path.name for path in merged_folder(job).parent.iterdir() if path.is_dir()] == []
+    assert job.run("merge") == 0, job.log
+    assert job.report.result["adopted"] is False
+    assert job.report.result["merged"]["digest"] == model_digest(merged_folder(job))
+    assert files_of(job.output, job.workspace) == trained
 
 
 def test_quantized_base_is_refused_before_anything_is_trained(job: Job) -> None:

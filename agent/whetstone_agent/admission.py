@@ -155,6 +155,7 @@ def _admit(
         image=images["environment"],
         seconds=_seconds(task),
         steps=max(1, len(task.steps)),
+        tags=tuple(task.tags),
         images=images,
         mapped=mapped,
     )

@@ -27,6 +27,7 @@ from whetstone_agent.agents.catalog import asks_model, validate_agent
 from whetstone_agent.agents.doorway import model_door
 from whetstone_agent.collect import collect
 from whetstone_agent.comparison import read_baseline
+from whetstone_agent.discipline import with_discipline
 from whetstone_agent.engine_check import check_engines
 from whetstone_agent.engine_use import engine_samples, read_engine_use
 from whetstone_agent.failure import RunFailure
@@ -94,7 +95,8 @@ async def run_benchmark(
             artifact = _score(request, reporter)
         if artifact is None:
             return shard_report(request)
-        artifact = _compared(request, told_artifact(artifact, config))
+        if adopted:
+            artifact = _told(request, artifact)
         judged = await judge_run(config, artifact)
         with _results_lock(request):
             _write_page(request, artifact)
@@ -207,7 +209,7 @@ def _artifact(request: Request) -> RunArtifact:
         ),
         engine_check=check_engines(config),
         comparability=measured,
-        results=run_results(scores, uri=config.output_uri, config=config).model_copy(
+        results=run_results(scores, uri=config.output_uri).model_copy(
             update={"refused": count_refused(request.refused)}
         ),
         engine_use=read_engine_use(request.folders),
@@ -218,7 +220,13 @@ def _artifact(request: Request) -> RunArtifact:
         object_name=config.object.name,
         namespace=config.object.namespace,
     )
-    return _compared(request, artifact)
+    return _told(request, artifact)
+
+
+def _told(request: Request, artifact: RunArtifact) -> RunArtifact:
+    """Return a run with what this request asks to be told of it; an adopted one was measured by another."""
+    told = with_discipline(told_artifact(artifact, request.config), request.config, request.baseline)
+    return _compared(request, told)
 
 
 def _compared(request: Request, artifact: RunArtifact) -> RunArtifact:

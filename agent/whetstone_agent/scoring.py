@@ -12,14 +12,17 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Final
 
-from whetstone_api.benchmark_result import RunResults, TokenPrices
+from whetstone_api.benchmark_result import RungFigures, RunResults, TokenPrices
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.run_artifact import RunArtifact, TaskScore, TrialScore
+from whetstone_artifacts.data.ladder import Rung
 from whetstone_artifacts.figures import (
+    SOLVED,
     at_confidence,
     decimal,
     mean,
     mean_intervals,
+    scored_rewards,
     solved_within,
     strict_task_means,
     task_means,
@@ -65,7 +68,7 @@ def score_tasks(trials: Sequence[Trial], *, tasks: Sequence[AdmittedTask], attem
             TrialScore(trial=f"{task.name}#{number}", error="MissingResult")
             for number in range(len(own) + 1, attempts + 1)
         ]
-        scores.append(TaskScore(task=task.name, digest=task.digest, trials=own + missing))
+        scores.append(TaskScore(task=task.name, digest=task.digest, tags=list(task.tags), trials=own + missing))
     return scores
 
 
@@ -95,6 +98,7 @@ def run_results(scores: Sequence[TaskScore], *, uri: str, config: BenchmarkConfi
         prompt_tokens=sum(trial.prompt_tokens for trial in trials),
         completion_tokens=sum(trial.completion_tokens for trial in trials),
         duration_seconds=_duration(trials),
+        rungs=rung_figures(scores) or None,
         uri=uri,
     )
     return results if config is None else told(results, scores, config)
@@ -114,6 +118,19 @@ def told(results: RunResults, scores: Sequence[TaskScore], config: BenchmarkConf
 def told_artifact(artifact: RunArtifact, config: BenchmarkConfig) -> RunArtifact:
     """Return a finished run, its figures as this run's spec asks for them."""
     return artifact.model_copy(update={"results": told(artifact.results, artifact.tasks, config)})
+
+
+def rung_figures(scores: Sequence[TaskScore]) -> list[RungFigures]:
+    """Return the figures of the tasks that are tagged with each rung of tool use."""
+    found = []
+    for rung in Rung:
+        own = [score for score in scores if rung in score.tags]
+        means, rewards = task_means(own), [reward for score in own for reward in scored_rewards(score)]
+        if rewards:
+            share = sum(reward >= SOLVED for reward in rewards) / len(rewards)
+            told_mean = decimal(mean(list(means.values())))
+            found.append(RungFigures(rung=rung, tasks=len(means), mean=told_mean, success=decimal(share)))
+    return found
 
 
 def cost(results: RunResults, prices: TokenPrices) -> str:

@@ -24,6 +24,8 @@ class AdmittedTask:
     """Longest time that a trial of it may take, start of the pod and verification included."""
     steps: int = 1
     """How many steps it has."""
+    tags: tuple[str, ...] = ()
+    """What it is tagged with."""
     images: Mapping[str, str] = field(default_factory=dict)
     """Every image that a trial pulls, by the folder in the task that its container belongs to (`environment`)."""
     mapped: Mapping[str, str] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from whetstone_api.schema import ApiModel, DecimalString, Rule
+from whetstone_api.schema import ApiModel, DecimalString, Rule, SignedDecimalString
 
 
 class GateMetric(StrEnum):
@@ -32,6 +32,29 @@ class GateMetric(StrEnum):
     """What all tokens cost at `spec.prices`."""
     DURATION_SECONDS = "DurationSeconds"
     """Seconds from the first trial's start to the last one's end."""
+    TODO_COMPLETION = "TodoCompletion"
+    """Share of the todos that were marked done."""
+    EXTRA_TOKENS = "ExtraTokens"
+    """Tokens that edits wrote beyond what they needed, as a share of the latter."""
+    PHASE_ADHERENCE = "PhaseAdherence"
+    """Share of the calls of tools that their phase allows."""
+    SUCCESS = "Success"
+    """Share of the conversations with a full reward."""
+    TOKENS_PER_TASK = "TokensPerTask"
+    """What the assistant wrote for a task, on average."""
+    TOKEN_CHANGE = "TokenChange"  # noqa: S105 - a figure, no secret
+    """The same against the baseline, as a share: -0.2 is a fifth less."""
+
+
+DISCIPLINE_METRICS = (
+    GateMetric.TODO_COMPLETION,
+    GateMetric.EXTRA_TOKENS,
+    GateMetric.PHASE_ADHERENCE,
+    GateMetric.SUCCESS,
+    GateMetric.TOKENS_PER_TASK,
+    GateMetric.TOKEN_CHANGE,
+)
+"""Figures that only a run with `spec.discipline` has."""
 
 
 class GateConfidence(StrEnum):
@@ -49,9 +72,9 @@ class GateSpec(ApiModel):
     """Figure to look at."""
     k: Annotated[int, Field(ge=1, le=100)] | None = None
     """Attempts that `PassAtK` is about."""
-    minimum: DecimalString | None = None
+    minimum: SignedDecimalString | None = None
     """Lowest value that passes."""
-    maximum: DecimalString | None = None
+    maximum: SignedDecimalString | None = None
     """Highest value that passes."""
     minimum_improvement: DecimalString | None = None
     """The lower end of the interval of the paired difference to the baseline must be above this."""

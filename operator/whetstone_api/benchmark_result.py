@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from whetstone_api.benchmark_discipline import DisciplineFigures
 from whetstone_api.benchmark_suite import RefusedTasks
 from whetstone_api.schema import ApiModel, DecimalString, SignedDecimalString
 
@@ -63,6 +64,19 @@ class PassAtK(ApiModel):
     """Tasks with at least k scored trials, which it is over."""
 
 
+class RungFigures(ApiModel):
+    """The tasks that are tagged with one rung of the ladder of tool use."""
+
+    rung: Annotated[str, Field(max_length=32)]
+    """The tag: none, single, parallel, sequential, nested or multi-turn."""
+    tasks: int
+    """Tasks with this tag and at least one scored trial."""
+    mean: SignedDecimalString
+    """Their mean reward, by task first."""
+    success: DecimalString
+    """Share of their scored trials with a full reward."""
+
+
 Intervals = Annotated[list[Interval], Field(max_length=4)]
 
 
@@ -103,6 +117,10 @@ class RunResults(ApiModel):
     """What the tokens cost at `spec.prices`."""
     duration_seconds: int | None = None
     """Seconds from first trial to last."""
+    rungs: Annotated[list[RungFigures], Field(max_length=8)] | None = None
+    """The same by rung of tool use, where tasks are tagged with one."""
+    discipline: DisciplineFigures | None = None
+    """How disciplined the agent worked, by `spec.discipline`."""
     uri: Annotated[str, Field(max_length=512)] | None = None
     """Folder of the full results."""
 

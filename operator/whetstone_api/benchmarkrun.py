@@ -6,7 +6,8 @@ from pydantic import Field
 
 from whetstone_api.benchmark_agent import AgentSpec, SamplingSpec
 from whetstone_api.benchmark_collect import Collected, CollectSpec
-from whetstone_api.benchmark_gates import GateSpec
+from whetstone_api.benchmark_discipline import DisciplineRules
+from whetstone_api.benchmark_gates import DISCIPLINE_METRICS, GateSpec
 from whetstone_api.benchmark_judge import Judged, JudgeSpec
 from whetstone_api.benchmark_result import RunComparison, RunProgress, RunResults, TokenPrices
 from whetstone_api.benchmark_suite import SuiteSpec
@@ -56,6 +57,8 @@ class BenchmarkRunSpec(RunToEndSpec):
     """What tokens cost, for `status.results.cost`."""
     collect: CollectSpec | None = None
     """What of the scored trials is kept as training data."""
+    discipline: DisciplineRules | None = None
+    """Asks for `status.results.discipline`; says which of the agent's tools mean what."""
     judge: JudgeSpec | None = None
     """A model that says what it thinks of each scored trial, after the last one; it changes no score."""
     maximum_error_rate: DecimalString = "0.1"
@@ -90,6 +93,15 @@ class BenchmarkRunSpec(RunToEndSpec):
         Rule(
             rule="!has(self.gates) || has(self.prices) || self.gates.all(g, g.metric != 'Cost')",
             message="a gate on Cost needs prices",
+        ),
+        Rule(
+            rule="!has(self.gates) || has(self.discipline)"
+            f" || self.gates.all(g, !(g.metric in {[str(one) for one in DISCIPLINE_METRICS]}))",
+            message="a gate on how disciplined the agent works needs discipline ({} for the usual tools)",
+        ),
+        Rule(
+            rule="!has(self.gates) || has(self.baselineRef) || self.gates.all(g, g.metric != 'TokenChange')",
+            message="a gate on TokenChange needs baselineRef",
         ),
         Rule(
             rule="!has(self.passAtK) || self.passAtK.all(k, k <= self.attempts)",

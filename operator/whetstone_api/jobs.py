@@ -7,6 +7,7 @@ from pydantic import Field
 
 from whetstone_api.benchmark_agent import AgentSpec, SamplingSpec
 from whetstone_api.benchmark_collect import CollectSpec
+from whetstone_api.benchmark_discipline import DisciplineRules
 from whetstone_api.benchmark_judge import JudgeSpec
 from whetstone_api.benchmark_result import TokenPrices
 from whetstone_api.benchmark_suite import HarborSuite
@@ -143,6 +144,7 @@ class BenchmarkConfig(WireModel):
     """Each k for which pass@k is told; 1 and `attempts` when absent."""
     prices: TokenPrices | None = None
     collect: CollectSpec | None = None
+    discipline: DisciplineRules | None = None
     judge: JudgeSpec | None = None
     judge_url: str | None = None
     """Base URL of the judge's API, ending in `/v1`."""

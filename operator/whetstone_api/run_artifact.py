@@ -7,6 +7,7 @@ harbor/<job>/…    Harbor's job folder, whose `result.json` files are the truth
 
 from pydantic import Field
 
+from whetstone_api.benchmark_discipline import DisciplineFigures
 from whetstone_api.benchmark_result import RunComparison, RunResults
 from whetstone_api.benchmark_suite import RefusedTask
 from whetstone_api.benchmark_target import EngineCheck, MeasuredTarget
@@ -67,6 +68,8 @@ class TaskScore(WireModel):
     """Name of the task's folder."""
     digest: str
     """Digest of the task's files."""
+    tags: list[str] = Field(default_factory=list)
+    """What its `[metadata]` is tagged with."""
     trials: list[TrialScore]
 
 
@@ -111,6 +114,8 @@ class RunArtifact(WireModel):
     tasks: list[TaskScore] = Field(default_factory=list)
     refused: list[RefusedTask] = Field(default_factory=list)
     """Tasks of the suite that were not run, each with its reason."""
+    discipline: dict[str, DisciplineFigures] = Field(default_factory=dict)
+    """How disciplined the agent worked, by rung of what its conversations called."""
     images: dict[str, dict[str, str]] = Field(default_factory=dict)
     """Images that the trials of a task pulled, by task and by the folder of the container (`environment`)."""
     finished_at: str

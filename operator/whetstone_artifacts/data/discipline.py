@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from whetstone_api.benchmark_discipline import DisciplineRules
 
 from whetstone_artifacts.data.example import text_of
 from whetstone_artifacts.data.formats import Message
@@ -19,43 +19,6 @@ from whetstone_artifacts.data.ladder import Rung, rung_of
 STRATEGIC: Final = "strategic"
 TACTICAL: Final = "tactical"
 _TOKEN: Final = re.compile(r"\w+|[^\w\s]")
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class EditTool(_Strict):
-    """Arguments of a tool that replaces a text in a file."""
-
-    path: str = "path"
-    old: str = "old_str"
-    new: str = "new_str"
-
-
-class FileTool(_Strict):
-    """Arguments of a tool that writes or reads a whole file."""
-
-    path: str = "path"
-    content: str = "content"
-
-
-class Rules(_Strict):
-    """Which tools mean what. A call of any other tool is work, and every phase allows it."""
-
-    done: list[str] = ["todo_complete"]
-    """A todo is done."""
-    finish: list[str] = ["job_complete"]
-    """The job is done; only the strategic phase may say so."""
-    next_phase: list[str] = Field(default=["next_phase_todos"], alias="nextPhase")
-    """The todos of the tactical phase, which begins with it; its first list has one item a todo."""
-    edits: dict[str, EditTool] = {"str_replace": EditTool()}
-    writes: dict[str, FileTool] = {"write_file": FileTool()}
-    reads: dict[str, FileTool] = {"read_file": FileTool()}
-
-    def allows(self, tool: str, phase: str) -> bool:
-        """Whether a phase may call a tool."""
-        return tool not in (self.done if phase == STRATEGIC else [*self.finish, *self.next_phase])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,13 +93,24 @@ class Figures:
         return _share(self.counts.solved, self.counts.known)
 
 
+def allows(rules: DisciplineRules, tool: str, phase: str) -> bool:
+    """Return whether a phase may call a tool.
+
+    Args:
+        rules: Which tools mean what.
+        tool: Name of the tool.
+        phase: `STRATEGIC` or `TACTICAL`.
+    """
+    return tool not in (rules.done if phase == STRATEGIC else [*rules.finish, *rules.next_phase])
+
+
 def tokens_of(text: str) -> int:
     """Count words and signs, which are a model's tokens roughly."""
     return len(_TOKEN.findall(text))
 
 
 def figures_of(
-    trajectories: Sequence[Trajectory], rules: Rules, count: Callable[[str], int] = tokens_of
+    trajectories: Sequence[Trajectory], rules: DisciplineRules, count: Callable[[str], int] = tokens_of
 ) -> tuple[Figures, dict[Rung, Figures]]:
     """Return the figures of trajectories, and those of each rung of tool use.
 
@@ -171,7 +145,7 @@ def token_change(
     return sum(here[task] for task in both) / before - 1 if before else None
 
 
-def tally(one: Trajectory, rules: Rules, count: Callable[[str], int] = tokens_of) -> Tally:
+def tally(one: Trajectory, rules: DisciplineRules, count: Callable[[str], int] = tokens_of) -> Tally:
     """Count what one trajectory did.
 
     Args:
@@ -188,7 +162,7 @@ def tally(one: Trajectory, rules: Rules, count: Callable[[str], int] = tokens_of
         name = call["name"]
         if phase is not None:
             found.phase_calls += 1
-            found.allowed_calls += rules.allows(name, phase)
+            found.allowed_calls += allows(rules, name, phase)
         if name in rules.next_phase:
             count_of_todos = _todos(call["arguments"])
             opened, left = opened + count_of_todos, left + count_of_todos
@@ -207,7 +181,7 @@ def tally(one: Trajectory, rules: Rules, count: Callable[[str], int] = tokens_of
     return found
 
 
-def _figures(trajectories: Sequence[Trajectory], rules: Rules, count: Callable[[str], int]) -> Figures:
+def _figures(trajectories: Sequence[Trajectory], rules: DisciplineRules, count: Callable[[str], int]) -> Figures:
     counts = Tally()
     for one in trajectories:
         counts.add(tally(one, rules, count))
@@ -228,7 +202,7 @@ def _todos(arguments: Mapping[str, Any]) -> int:
     return next((len(value) for value in arguments.values() if isinstance(value, list)), 1)
 
 
-def _edits(messages: Sequence[Message], rules: Rules, count: Callable[[str], int]) -> tuple[int, int]:
+def _edits(messages: Sequence[Message], rules: DisciplineRules, count: Callable[[str], int]) -> tuple[int, int]:
     """Return the tokens that edits wrote, and those of the smallest edits that do the same."""
     files: dict[str, str] = {}
     written = needed = 0
@@ -247,8 +221,8 @@ def _edits(messages: Sequence[Message], rules: Rules, count: Callable[[str], int
                     written += count(content)
                     needed += _smallest(files[path], content, count)
                 files[path] = content
-            elif (tool := rules.reads.get(name)) is not None:
-                files[str(arguments.get(tool.path, ""))] = _result(messages, number, index, call.get("id"))
+            elif (reading := rules.reads.get(name)) is not None:
+                files[str(arguments.get(reading.path, ""))] = _result(messages, number, index, call.get("id"))
     return written, needed
 
 

@@ -1,8 +1,10 @@
 """Trajectories from rows of data and from finished runs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from whetstone_api.run_artifact import TaskScore
 from whetstone_api.vocabulary import Reason
 
 from whetstone_artifacts.data.discipline import STRATEGIC, TACTICAL, Trajectory
@@ -12,6 +14,19 @@ from whetstone_artifacts.episodes import read_episodes
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.figures import SOLVED
 from whetstone_artifacts.report.page import read_results
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unread:
+    """A conversation that cannot be read.
+
+    Args:
+        trial: Harbor's name of its trial.
+        problem: Why not.
+    """
+
+    trial: str
+    problem: str
 
 
 def read_trajectories(place: Path) -> Iterator[Trajectory]:
@@ -28,13 +43,27 @@ def read_trajectories(place: Path) -> Iterator[Trajectory]:
         for read in read_all([place]):
             yield _of_row(read)
         return
-    for task in read_results(place).tasks:
+    for found in run_trajectories(place, read_results(place).tasks):
+        if isinstance(found, Unread):
+            raise ArtifactError(Reason.DATASET_INVALID, f"{place}, trial {found.trial}: {found.problem}")
+        yield found
+
+
+def run_trajectories(place: Path, tasks: Sequence[TaskScore]) -> Iterator[Trajectory | Unread]:
+    """Yield the conversations of a run's scored trials.
+
+    Args:
+        place: Folder of its results.
+        tasks: Its tasks with their trials.
+    """
+    for task in tasks:
         for trial in task.trials:
             for episode in read_episodes(place, trial):
                 try:
                     messages = to_messages({"messages": episode.messages})
                 except FormatError as error:
-                    raise ArtifactError(Reason.DATASET_INVALID, f"{place}, trial {trial.trial}: {error}") from error
+                    yield Unread(trial=trial.trial, problem=str(error))
+                    continue
                 yield Trajectory(task=task.digest, messages=messages, solved=episode.reward >= SOLVED)
 
 

@@ -64,6 +64,12 @@ class TaskFolder:
         return next((str(metadata[key]) for key in TASK_DIGEST_KEYS if metadata.get(key)), self.digest)
 
     @property
+    def tags(self) -> list[str]:
+        """What `[metadata]` tags it with."""
+        tags = (self.config.get("metadata") or {}).get("tags")
+        return [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
+
+    @property
     def steps(self) -> list[dict[str, Any]]:
         """Its steps; empty for a task of one step."""
         return list(self.config.get("steps") or [])

@@ -14,7 +14,8 @@ from whetstone_cli.data.running import guarded
 from whetstone_cli.exits import EXIT_INVALID
 
 if TYPE_CHECKING:
-    from whetstone_artifacts.data.discipline import Figures, Rules, Trajectory
+    from whetstone_api.benchmark_discipline import DisciplineRules
+    from whetstone_artifacts.data.discipline import Figures, Trajectory
 
 TARGETS: Final = {
     "todoCompletion": (0.95, True),
@@ -73,13 +74,15 @@ def metrics(options: argparse.Namespace) -> int:
     return EXIT_INVALID if options.check and missed else 0
 
 
-def _rules(path: Path | None) -> "Rules":
+def _rules(path: Path | None) -> "DisciplineRules":
     import yaml
     from pydantic import ValidationError
-    from whetstone_artifacts.data.discipline import Rules
+    from whetstone_api.benchmark_discipline import DisciplineRules
 
     try:
-        return Rules() if path is None else Rules.model_validate(yaml.safe_load(path.read_text()) or {})
+        if path is None:
+            return DisciplineRules()
+        return DisciplineRules.model_validate(yaml.safe_load(path.read_text()) or {}, extra="forbid")
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "rules"

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from whetstone_api.benchmark_gates import GateMetric, GateSpec
+from whetstone_api.benchmark_discipline import DisciplineFigures
+from whetstone_api.benchmark_gates import DISCIPLINE_METRICS, GateMetric, GateSpec
 from whetstone_api.benchmark_result import Interval, RunComparison, RunResults, Verdict
 from whetstone_api.benchmarkrun import BenchmarkRunSpec
 from whetstone_api.vocabulary import Reason
@@ -118,6 +119,8 @@ def _no_improvement(gate: GateSpec, where: str, *, comparison: RunComparison | N
 _MISSING: Final = {
     GateMetric.COST: "set spec.prices in a new run",
     GateMetric.PASS_AT_K: "no task has so many scored trials; raise spec.attempts or look at the void trials",
+    **dict.fromkeys(DISCIPLINE_METRICS, "set spec.discipline in a new run, and see that its rules name the tools"),
+    GateMetric.TOKEN_CHANGE: "set spec.discipline and spec.baselineRef in a new run, with tasks that both have",
 }
 """What to do about a figure that a run does not have."""
 
@@ -134,6 +137,7 @@ def figure(gate: GateSpec, results: RunResults) -> str | None:
         return None if interval is None else interval.low if gate.minimum is not None else interval.high
     scored = results.trials - results.void
     tokens = (results.prompt_tokens or 0) + (results.completion_tokens or 0)
+    discipline = results.discipline or DisciplineFigures(trajectories=0)
     found: dict[GateMetric, str | None] = {
         GateMetric.MEAN: results.mean,
         GateMetric.STRICT_MEAN: results.strict_mean,
@@ -146,6 +150,12 @@ def figure(gate: GateSpec, results: RunResults) -> str | None:
         GateMetric.TOKENS_PER_TRIAL: _share(tokens, results.trials),
         GateMetric.COST: results.cost,
         GateMetric.DURATION_SECONDS: None if results.duration_seconds is None else str(results.duration_seconds),
+        GateMetric.TODO_COMPLETION: discipline.todo_completion,
+        GateMetric.EXTRA_TOKENS: discipline.extra_tokens,
+        GateMetric.PHASE_ADHERENCE: discipline.phase_adherence,
+        GateMetric.SUCCESS: discipline.success,
+        GateMetric.TOKENS_PER_TASK: discipline.tokens_per_task,
+        GateMetric.TOKEN_CHANGE: discipline.token_change,
     }
     return found[gate.metric]
 

@@ -108,6 +108,7 @@ def benchmark_config(plan: BenchmarkPlan) -> BenchmarkConfig:
         pass_at_k=_told_ks(spec),
         prices=spec.prices,
         collect=spec.collect,
+        discipline=spec.discipline,
         judge=spec.judge,
         judge_url=judge_url(run),
         concurrency=plan.concurrency,

@@ -379,6 +379,14 @@ def benchmark_run(*, improving: bool, gate: Object = GATE, agent: Object = NAMED
             "sft": {"minimumReward": "1", "per": "Episode", "trialsPerTask": 1},
             "preference": {"minimumDifference": "1", "pairsPerTask": 1},
         },
+        "discipline": {
+            "done": ["tick"],
+            "finish": ["end"],
+            "nextPhase": ["plan"],
+            "edits": {"patch": {"path": "file", "old": "a", "new": "b"}},
+            "writes": {"put": {"path": "file", "content": "text"}},
+            "reads": {"cat": {"path": "file"}},
+        },
         "passAtK": [1],
         "prices": {"inputPerMillion": "0.1", "outputPerMillion": "0.4"},
         "judge": {
@@ -435,6 +443,17 @@ def benchmark_run(*, improving: bool, gate: Object = GATE, agent: Object = NAMED
             "promptTokens": 1,
             "completionTokens": 1,
             "durationSeconds": 1,
+            "rungs": [{"rung": "nested", "tasks": 8, "mean": "0.5", "success": "0.5"}],
+            "discipline": {
+                "trajectories": 8,
+                "unread": 0,
+                "todoCompletion": "1",
+                "extraTokens": "0.1",
+                "phaseAdherence": "1",
+                "success": "0.5",
+                "tokensPerTask": "10",
+                "tokenChange": "-0.2",
+            },
             "uri": "pvc://results/run",
         },
         "collected": {

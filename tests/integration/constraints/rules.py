@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from integration.constraints.objects import DIGEST, IMAGE, VARIANTS, Object, steps_of
+from integration.constraints.table import METRICS
 from whetstone_api.engine import OWN_FLAGS
 
 MISSING = object()
@@ -650,6 +651,23 @@ RULES: tuple[RuleRow, ...] = (
     ),
     RuleRow(
         node="BenchmarkRun.spec",
+        message="a gate on how disciplined the agent works needs discipline",
+        accept=(
+            {"spec.gates.0": {"metric": "TodoCompletion", "minimum": "0.95"}, "spec.discipline": {}},
+            {"spec.gates.0": {"metric": "Mean", "minimum": "0.95"}, "spec.discipline": MISSING},
+        ),
+        reject=tuple(
+            {"spec.gates.0": {"metric": metric, "minimum": "0"}, "spec.discipline": MISSING} for metric in METRICS[-6:]
+        ),
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec",
+        message="a gate on TokenChange needs baselineRef",
+        accept=({"spec.gates.0": {"metric": "TokenChange", "maximum": "-0.2"}},),
+        reject=({"spec.gates.0": {"metric": "TokenChange", "maximum": "-0.2"}, "spec.baselineRef": MISSING},),
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec",
         message="passAtK names a k above attempts",
         accept=({"spec.passAtK": MISSING}, {"spec.passAtK": [1, 2], "spec.attempts": 2}),
         reject=({"spec.passAtK": [2]},),
@@ -747,6 +765,7 @@ IMMUTABLE: Mapping[str, Mapping[str, Any]] = {
         "baselineRef": {"name": "other"},
         "gates": MISSING,
         "collect": MISSING,
+        "discipline": {},
         "judge": {"url": "http://judge/v1", "model": "other"},
         "passAtK": MISSING,
         "prices": {"inputPerMillion": "1"},

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 from support.data_rows import call, called, conversation, said, write_rows
-from whetstone_artifacts.data.discipline import Rules, Tally, Trajectory, figures_of, tally, token_change
+from whetstone_api.benchmark_discipline import DisciplineRules
+from whetstone_artifacts.data.discipline import Tally, Trajectory, figures_of, tally, token_change
 from whetstone_artifacts.data.formats import to_messages
 from whetstone_cli.__main__ import main
 from whetstone_cli.data.metrics import TARGETS
@@ -31,7 +32,7 @@ def trajectory(*calls: dict[str, Any], results: list[str] | None = None, **more:
 
 
 def counted(one: Trajectory) -> Tally:
-    return tally(one, Rules())
+    return tally(one, DisciplineRules())
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_figures_are_over_all_and_by_rung() -> None:
         trajectory(WORK, task="b", solved=False),
         trajectory(WORK, task="b"),
     ]
-    figures, rungs = figures_of(ones, Rules())
+    figures, rungs = figures_of(ones, DisciplineRules())
     assert figures.todo_completion == pytest.approx(2 / 3)
     assert figures.phase_adherence == 1.0
     assert figures.success == 0.5
@@ -123,7 +124,7 @@ def test_tokens_are_compared_by_task_over_those_that_both_have() -> None:
     baseline = [answered("a", 20), answered("b", 40), answered("d", 1)]
     assert token_change(ours, baseline) == pytest.approx(-0.5)
     assert token_change(ours, [answered("z", 1)]) is None
-    assert figures_of(ours, Rules())[0].tokens_per_task == pytest.approx((10 + 20 + 500) / 3)
+    assert figures_of(ours, DisciplineRules())[0].tokens_per_task == pytest.approx((10 + 20 + 500) / 3)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -197,5 +198,5 @@ def test_a_wrong_row_is_named(
 def test_the_page_shows_the_rules_that_hold_without_a_file() -> None:
     page = (Path(__file__).parents[3] / "docs" / "discipline.md").read_text()
     block = page.split("as here:\n\n")[1].split("\n\n")[0]
-    assert Rules.model_validate(yaml.safe_load(textwrap.dedent(block))) == Rules()
+    assert DisciplineRules.model_validate(yaml.safe_load(textwrap.dedent(block))) == DisciplineRules()
     assert all(f"| `{name}` |" in page for name in (*TARGETS, "tokensPerTask"))

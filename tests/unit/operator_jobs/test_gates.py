@@ -26,6 +26,15 @@ RESULTS = RunResults.model_validate(
         "completionTokens": 100,
         "cost": "1.25",
         "durationSeconds": 60,
+        "discipline": {
+            "trajectories": 19,
+            "todoCompletion": "0.96",
+            "extraTokens": "0.2",
+            "phaseAdherence": "0.97",
+            "success": "0.9",
+            "tokensPerTask": "120",
+            "tokenChange": "-0.25",
+        },
     }
 )
 
@@ -90,6 +99,18 @@ def comparison(low: str, *, verdict: str = "Better") -> RunComparison:
         ({"metric": "Cost", "maximum": "1.25"}, None, True),
         ({"metric": "Cost", "maximum": "1.2"}, None, False),
         ({"metric": "DurationSeconds", "maximum": "59"}, None, False),
+        ({"metric": "TodoCompletion", "minimum": "0.95"}, None, True),
+        ({"metric": "TodoCompletion", "minimum": "0.97"}, None, False),
+        ({"metric": "ExtraTokens", "maximum": "0.1"}, None, False),
+        ({"metric": "ExtraTokens", "maximum": "0.2"}, None, True),
+        ({"metric": "PhaseAdherence", "minimum": "0.98"}, None, False),
+        ({"metric": "PhaseAdherence", "minimum": "0.97"}, None, True),
+        ({"metric": "Success", "minimum": "0.9"}, None, True),
+        ({"metric": "Success", "minimum": "0.91"}, None, False),
+        ({"metric": "TokensPerTask", "maximum": "119"}, None, False),
+        ({"metric": "TokensPerTask", "maximum": "120"}, None, True),
+        ({"metric": "TokenChange", "maximum": "-0.2"}, None, True),
+        ({"metric": "TokenChange", "maximum": "-0.3"}, None, False),
     ],
 )
 def test_gate_holds_or_not(gate: dict[str, str], low: str | None, passes: bool) -> None:
@@ -106,12 +127,18 @@ def test_failed_gate_is_named_with_both_figures() -> None:
 
 
 def test_a_figure_that_the_run_does_not_have_fails_its_gate_and_says_what_to_do() -> None:
-    gates = ({"metric": "Cost", "maximum": "9"}, {"metric": "Mean", "minimum": "0", "confidence": "0.99"})
-    bare = RESULTS.model_copy(update={"cost": None})
+    gates: tuple[dict[str, str], ...] = (
+        {"metric": "Cost", "maximum": "9"},
+        {"metric": "Mean", "minimum": "0", "confidence": "0.99"},
+    )
+    gates += ({"metric": "PhaseAdherence", "minimum": "0"}, {"metric": "TokenChange", "maximum": "0"})
+    bare = RESULTS.model_copy(update={"cost": None, "discipline": None})
     judged = judge_gates(make_spec(*gates), results=bare, comparison=None, contaminated=[])
     assert judged.status == "False"
     assert "spec.gates[0]: the run has no Cost; set spec.prices" in judged.message
     assert "spec.gates[1]: the run has no Mean" in judged.message
+    assert "spec.gates[2]: the run has no PhaseAdherence; set spec.discipline" in judged.message
+    assert "spec.gates[3]: the run has no TokenChange; set spec.discipline and spec.baselineRef" in judged.message
 
 
 def test_a_failed_bound_with_confidence_names_the_end_of_the_interval() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from whetstone_api.access import API_KEY_VARIABLE
+from whetstone_api.benchmark_discipline import DisciplineRules
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.jobs import BenchmarkConfig, TrainingConfig
@@ -271,6 +272,15 @@ def test_runner_config_round_trips() -> None:
     assert config.adapter_path == "/mnt/claims/adapters/tools"
     assert config.baseline_path == "/mnt/claims/results/base"
     assert config.served_name == "tools--abababab"
+
+
+def test_the_runner_gets_the_rules_of_discipline() -> None:
+    plan = make_benchmark_plan()
+    rules = DisciplineRules.model_validate({"done": ["tick"]})
+    asking = plan.run.model_copy(update={"spec": plan.run.spec.model_copy(update={"discipline": rules})})
+    for run, expected in ((asking, rules), (plan.run, None)):
+        config_map = benchmark_config_map(replace(plan, run=run))
+        assert BenchmarkConfig.model_validate_json(config_map["data"]["config.json"]).discipline == expected
 
 
 def test_job_keeps_the_version_that_it_measures() -> None:

@@ -44,9 +44,10 @@ class Stage:
         self._plane.stop()
 
     def requests(self) -> list[str]:
-        """Return all requests of operators so far, as verb and resource, from the API server's audit log."""
+        """Return all requests of operators so far but for their Lease, as verb and resource, from the audit log."""
         entries = operators_entries(self._plane)
-        return [f"{entry['verb']} {entry.get('objectRef', {}).get('resource', '')}" for entry in entries]
+        asked = [(entry["verb"], entry.get("objectRef", {}).get("resource", "")) for entry in entries]
+        return [f"{verb} {resource}" for verb, resource in asked if resource != "leases"]
 
     @contextmanager
     def world(self) -> Iterator[World]:

@@ -96,6 +96,8 @@ class Annotation(StrEnum):
     """On engine pods: the text of `spec.engine.chatTemplate` that they were made with."""
     ENGINE_FORM = "whetstone.dev/engine-form"
     """On the Deployment of a ModelServer with `Auto`: a digest of what restarts its engines beside their adapters."""
+    LEADER_URL = "whetstone.dev/leader-url"
+    """On the operators' Lease: where the one that leads takes the reports that reach another one."""
 
 
 class AliasMoveReason(StrEnum):

@@ -12,6 +12,7 @@ from whetstone_operator.controllers.benchmarkrun import reconcile as reconcile_b
 from whetstone_operator.controllers.loratrainingjob import reconcile as reconcile_training_job
 from whetstone_operator.controllers.modelserver import reconcile as reconcile_model_server
 from whetstone_operator.kinds import BENCHMARK_RUN, MODEL_SERVER, TRAINING_JOB
+from whetstone_operator.runtime.leadership import LeadershipLostError
 from whetstone_operator.settings import Settings, SettingsError
 
 CONTROLLERS = {
@@ -21,6 +22,8 @@ CONTROLLERS = {
 }
 EXIT_CONFIGURATION = 78
 """`EX_CONFIG` of sysexits.h."""
+EXIT_LEADERSHIP_LOST = 1
+"""The container is started again, and stands by."""
 
 
 def main() -> int:
@@ -35,7 +38,11 @@ def main() -> int:
     logging.getLogger().setLevel(level)
     for noisy in ("kopf", "aiohttp.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    asyncio.run(Operator(settings, CONTROLLERS).run())
+    try:
+        asyncio.run(Operator(settings, CONTROLLERS).run())
+    except LeadershipLostError as error:
+        logging.getLogger(__name__).error("stopped: %s", error)  # noqa: TRY400 - no fault of this code
+        return EXIT_LEADERSHIP_LOST
     return 0
 
 

@@ -2,15 +2,18 @@
 
 import asyncio
 import logging
+import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
+from typing import Any
 
 import aiohttp
 import kopf
 from aiohttp import web
 
 from whetstone_operator.controllers.engine_check import check_engines
+from whetstone_operator.forwarding import forward_to_leader
 from whetstone_operator.handlers import build_registry, kopf_settings
 from whetstone_operator.http import OperatorHttp, Reporters
 from whetstone_operator.kinds import Key
@@ -18,6 +21,7 @@ from whetstone_operator.kube import KubeAio
 from whetstone_operator.metrics import RECONCILE_SECONDS, RECONCILES
 from whetstone_operator.runtime.clock import SystemClock
 from whetstone_operator.runtime.events import EventRecorder
+from whetstone_operator.runtime.leadership import Candidate, Leadership
 from whetstone_operator.runtime.progress import ProgressBoard
 from whetstone_operator.runtime.queue import Result, WorkQueue
 from whetstone_operator.runtime.reconcile import Context
@@ -45,10 +49,17 @@ class Operator:
         self._context: Context | None = None
         self._progress = (0, time.monotonic())
 
-    async def run(self, stop: asyncio.Event | None = None) -> None:
-        """Run until SIGTERM or `stop`. Fails when the API server cannot be reached or a watch breaks for good."""
+    async def run(self) -> None:
+        """Stand by until this operator leads, then work until SIGTERM.
+
+        Raises:
+            LeadershipLostError: Another operator may be at work by now.
+        """
+        stop = asyncio.Event()
+        _on_signals(stop)
         kube = await KubeAio.connect()
         clock = SystemClock()
+        leadership = Leadership(kube, candidate=_candidate(self._settings), clock=clock)
         async with aiohttp.ClientSession() as session:
             self._context = Context(
                 kube=kube,
@@ -58,40 +69,56 @@ class Operator:
                 recorder=EventRecorder(kube, clock=clock),
                 sidecars=HttpSidecars(session),
             )
-            runner = await self._serve(self._context)
-            self._queue.start()
+            runner = await self._serve(self._context, leadership, session)
             try:
-                await self._watch(self._context, stop)
+                if await _until(stop, leadership.gain()):
+                    await leadership.lead(self._work(self._context, stop))
             finally:
-                self._ready.clear()
-                await self._queue.stop()
+                await leadership.release()
                 await runner.cleanup()
                 await kube.close()
 
-    async def _serve(self, context: Context) -> web.AppRunner:
+    async def _work(self, context: Context, stop: asyncio.Event) -> None:
+        self._queue.start()
+        try:
+            await _until(stop, self._watch(context, stop))
+        finally:
+            self._ready.clear()
+            await self._queue.stop()
+
+    async def _serve(self, context: Context, leadership: Leadership, session: aiohttp.ClientSession) -> web.AppRunner:
         http = OperatorHttp(
             reporters=Reporters(context.kube, clock=context.clock),
             board=context.board,
             mark=self._queue.add,
             check_engines=partial(check_engines, context.kube, context.clock),
             healthy=self.healthy,
-            ready=self._ready.is_set,
+            ready=lambda: leadership.standing_by or self._ready.is_set(),
         )
-        runner = web.AppRunner(http.application(), access_log=None)
+        application = http.application(forward_to_leader(leadership, session))
+        runner = web.AppRunner(application, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, port=self._settings.http_port).start()
         return runner
 
-    async def _watch(self, context: Context, stop: asyncio.Event | None) -> None:
-        await kopf.operator(
-            registry=build_registry(self._queue.add, context.references),
-            settings=kopf_settings(),
-            standalone=True,
-            clusterwide=not self._settings.namespaces,
-            namespaces=self._settings.namespaces,
-            stop_flag=stop,
-            ready_flag=self._ready,
-        )
+    async def _watch(self, context: Context, stop: asyncio.Event) -> None:
+        handing_over = asyncio.create_task(self._take_signals_back(stop))
+        try:
+            await kopf.operator(
+                registry=build_registry(self._queue.add, context.references),
+                settings=kopf_settings(),
+                standalone=True,
+                clusterwide=not self._settings.namespaces,
+                namespaces=self._settings.namespaces,
+                ready_flag=self._ready,
+            )
+        finally:
+            handing_over.cancel()
+
+    async def _take_signals_back(self, stop: asyncio.Event) -> None:
+        """Take the signals that kopf took at its start: at a signal it waits five seconds for tasks not its own."""
+        await self._ready.wait()
+        _on_signals(stop)
 
     def healthy(self) -> bool:
         """Return whether all workers live and, when work is due, some of it ended within the last ten minutes."""
@@ -109,3 +136,29 @@ class Operator:
             result = await reconcile(self._context, key)
         RECONCILES.labels(controller=key.plural, result="retry" if result.failed else "ok").inc()
         return result
+
+
+def _candidate(settings: Settings) -> Candidate:
+    return Candidate(
+        namespace=settings.own_namespace, lease=settings.lease, identity=settings.identity, url=settings.own_url
+    )
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+
+async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Work until it is done or stopped; say whether it is done."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        working.cancel()
+        stopping.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+    if working.cancelled():
+        return False
+    working.result()
+    return True

@@ -1,7 +1,7 @@
 """The operator's HTTP server: health, metrics, and the endpoint that pods report to.
 
 GET  /healthz   200 while reconciles make progress
-GET  /readyz    200 once the watches run
+GET  /readyz    200 once the watches run, and on an operator that stands by
 GET  /metrics   Prometheus
 POST /v1/reports/{plural}/{namespace}/{name}   bearer token of a pod of that object; body `ProgressReport`
 POST /v1/engine-checks/benchmarkruns/{namespace}/{name}   the same with an `EngineIdentity`; answers an `EngineCheck`
@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import ValidationError
 from whetstone_api.benchmark_target import EngineCheck, EngineIdentity
@@ -103,9 +104,9 @@ class OperatorHttp:
         self._healthy = healthy
         self._ready = ready
 
-    def application(self) -> web.Application:
+    def application(self, *middlewares: Middleware) -> web.Application:
         """Return the application."""
-        app = web.Application(client_max_size=BODY_LIMIT)
+        app = web.Application(client_max_size=BODY_LIMIT, middlewares=middlewares)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)

@@ -57,6 +57,7 @@ DISRUPTION_BUDGET = Kind(api_version="policy/v1", name="PodDisruptionBudget", pl
 JOB = Kind(api_version="batch/v1", name="Job", plural="jobs")
 WORKLOAD = Kind(api_version="kueue.x-k8s.io/v1beta2", name="Workload", plural="workloads")
 """Kueue's side of a queued Job; the kind exists only where Kueue is installed."""
+LEASE = Kind(api_version="coordination.k8s.io/v1", name="Lease", plural="leases")
 EVENT = Kind(api_version="events.k8s.io/v1", name="Event", plural="events")
 TOKEN_REVIEW = Kind(api_version="authentication.k8s.io/v1", name="TokenReview", plural="tokenreviews", namespaced=False)
 
@@ -74,6 +75,7 @@ _KINDS = {
         DISRUPTION_BUDGET,
         JOB,
         WORKLOAD,
+        LEASE,
         EVENT,
     )
 }

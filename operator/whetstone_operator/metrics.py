@@ -12,6 +12,7 @@ QUEUE_SECONDS = Histogram("whetstone_workqueue_queue_duration_seconds", "Seconds
 QUEUE_RETRIES = Counter("whetstone_workqueue_retries", "Keys put back with a growing pause.")
 KUBE_REQUESTS = Counter("whetstone_kube_requests", "Requests to the API server.", ["verb", "code"])
 REPORTS = Counter("whetstone_reports", "Reports of pods by answer.", ["code"])
+LEADER = Gauge("whetstone_leader", "1 while this operator is the one at work.")
 SERVER_READY = Gauge("whetstone_modelserver_ready", "1 while a ModelServer is Ready.", ["namespace", "name"])
 ADAPTER_LOADED = Gauge(
     "whetstone_adapter_loaded_replicas", "Replicas that hold an adapter.", ["namespace", "server", "adapter"]

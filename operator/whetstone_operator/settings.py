@@ -1,6 +1,8 @@
 """The operator's settings, read once from the environment."""
 
 import os
+import socket
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
@@ -32,6 +34,10 @@ class Settings:
         resync_seconds: Pause after which a live object is looked at again without any event.
         image_pull_policy: Pull policy of all containers of ours; the cluster's default when absent.
         image_pull_secrets: Names of pull secrets for the pods that the operator creates.
+        own_namespace: Where the operator and its Lease are.
+        lease: Name of the Lease whose holder is at work.
+        identity: What names this operator in the Lease.
+        own_url: Base URL at which other operators reach this one; empty outside a pod.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -47,6 +53,10 @@ class Settings:
     resync_seconds: float = 300
     image_pull_policy: str | None = None
     image_pull_secrets: tuple[str, ...] = field(default=())
+    own_namespace: str = "whetstone-system"
+    lease: str = "whetstone-operator"
+    identity: str = ""
+    own_url: str = ""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
@@ -72,6 +82,11 @@ class Settings:
             resync_seconds=_number(environment, "WHETSTONE_RESYNC_SECONDS", "300"),
             image_pull_policy=environment.get("WHETSTONE_IMAGE_PULL_POLICY") or None,
             image_pull_secrets=_names(environment.get("WHETSTONE_IMAGE_PULL_SECRETS", "")),
+            own_namespace=own_namespace,
+            lease=environment.get("WHETSTONE_LEASE") or "whetstone-operator",
+            # A container that is started again in its pod is the same candidate: its predecessor is dead.
+            identity=environment.get("POD_UID") or f"{socket.gethostname()}-{uuid.uuid4()}",
+            own_url=_url(environment.get("POD_IP", ""), port),
         )
 
     def report_url(self, *, plural: str, namespace: str, name: str) -> str:
@@ -85,6 +100,12 @@ class Settings:
     def trainer_status_url(self, *, plural: str, namespace: str, name: str) -> str:
         """Return the URL for programs that report by Kubeflow's trainer-status protocol."""
         return f"{self.operator_url}/v1/trainer-status/{plural}/{namespace}/{name}"
+
+
+def _url(address: str, port: int) -> str:
+    if not address:
+        return ""
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

@@ -20,6 +20,7 @@ PATHS = {kind.kind_name: (f"/apis/{API_VERSION}", kind.plural) for kind in KINDS
     "PersistentVolumeClaim": ("/api/v1", "persistentvolumeclaims"),
     "Pod": ("/api/v1", "pods"),
     "Event": ("/apis/events.k8s.io/v1", "events"),
+    "Lease": ("/apis/coordination.k8s.io/v1", "leases"),
     "Deployment": ("/apis/apps/v1", "deployments"),
     "Job": ("/apis/batch/v1", "jobs"),
     "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),

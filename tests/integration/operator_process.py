@@ -1,5 +1,6 @@
 """The operator as its own process, with the rights that the chart gives it and no more."""
 
+import hashlib
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +28,7 @@ SYSTEM_NAMESPACE = "whetstone-system"
 ACCOUNT = "whetstone-operator"
 USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"
 _IMAGES = ("operator", "server", "trainer", "benchmark", "engine")
-_RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
+_RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 
 def install_rights(plane: ControlPlane, api: Api) -> None:
@@ -72,7 +74,8 @@ class OperatorProcess:
 
     Args:
         kubeconfig: Its credentials.
-        namespace: The namespace that it serves; of several, their names with commas.
+        namespace: The namespace that it serves; of several, their names with commas. Operators that serve the same
+            are replicas of one.
         log: File for its output.
         environment: Further variables.
     """
@@ -83,6 +86,8 @@ class OperatorProcess:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = int(free.getsockname()[1])
+        self.lease = f"whetstone-{hashlib.sha256(namespace.encode()).hexdigest()[:16]}"
+        """Name of the Lease that its replicas share."""
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self._environment = {
@@ -90,6 +95,10 @@ class OperatorProcess:
             "PYTHONPATH": str(CHECKOUT / "operator"),
             "KUBECONFIG": str(kubeconfig),
             "POD_NAMESPACE": SYSTEM_NAMESPACE,
+            # As a container that is started again in its pod.
+            "POD_UID": str(uuid.uuid4()),
+            "POD_IP": "127.0.0.1",
+            "WHETSTONE_LEASE": self.lease,
             "WHETSTONE_NAMESPACES": namespace,
             "WHETSTONE_HTTP_PORT": str(self._port),
             **{f"WHETSTONE_{name.upper()}_IMAGE": f"registry.test/{name}:1" for name in _IMAGES},
@@ -138,6 +147,11 @@ class OperatorProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             raise
+
+    def wait_end(self) -> int:
+        """Return its exit code once it has ended by itself."""
+        assert self._process is not None, "the operator does not run"
+        return self._process.wait(60)
 
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric's samples that carry the labels."""

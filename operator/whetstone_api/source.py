@@ -20,11 +20,16 @@ _TAGGED = r"oci://[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)+(:[A-
 _HUB_FILE = (
     r"hf://datasets/[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)+"
 )
+_HUB_FOLDER = (
+    r"hf://datasets/[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*"
+)
 PVC_URI = f"^{_PVC}$"
 ANY_URI = f"^({_PVC}|{_HUB}|{_S3}|{_HTTPS}|{_OCI})$"
 PUSH_URI = f"^({_FOLDER}|{_REPOSITORY}|{_S3}|{_TAGGED})$"
 """Places to push to: a folder of a claim, a repository of a hub, a folder of a bucket, a repository of a registry."""
 FILE_URI = f"^({_PVC}|{_HUB_FILE}|{_S3}|{_HTTPS})$"
+FOLDER_URI = f"^({_PVC}|{_HUB_FOLDER}|{_S3}|{_HTTPS}|{_OCI})$"
+"""Places of a folder: the folder itself, or an archive of it."""
 HUB_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$"
 DIGEST = r"^sha256:[0-9a-f]{64}$"
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
@@ -32,6 +37,7 @@ _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 SourceUri = Annotated[str, Field(min_length=7, max_length=512, pattern=PVC_URI)]
 AnyUri = Annotated[str, Field(min_length=7, max_length=512, pattern=ANY_URI)]
 FileUri = Annotated[str, Field(min_length=7, max_length=512, pattern=FILE_URI)]
+FolderUri = Annotated[str, Field(min_length=7, max_length=512, pattern=FOLDER_URI)]
 HubId = Annotated[str, Field(min_length=3, max_length=193, pattern=HUB_ID)]
 Digest = Annotated[str, Field(max_length=71, pattern=DIGEST)]
 
@@ -147,6 +153,13 @@ def split_hub_file(uri: str) -> tuple[str, str, str]:
     """Return repository (`owner/name`), revision and path in it of an `hf://datasets/` URI."""
     repository, rest = uri.removeprefix("hf://datasets/").split("@", 1)
     revision, path = rest.split("/", 1)
+    return repository, revision, path
+
+
+def split_hub_folder(uri: str) -> tuple[str, str, str]:
+    """Return repository (`owner/name`), revision and path in it, which may be empty, of an `hf://datasets/` URI."""
+    repository, rest = uri.removeprefix("hf://datasets/").split("@", 1)
+    revision, _, path = rest.partition("/")
     return repository, revision, path
 
 

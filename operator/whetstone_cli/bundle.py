@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whetstone_api.benchmark_suite import ImageRewriting
-from whetstone_api.source import PUSH_URI, Scheme, scheme_of
+from whetstone_api.source import FOLDER_URI, PUSH_URI, Scheme, scheme_of
 from whetstone_api.task_bundle import Bundle, Provenance
 from whetstone_artifacts.errors import ArtifactError
-from whetstone_artifacts.sources.credentials import Credentials, credentials_of_environment, read_credentials
+from whetstone_artifacts.sources.credentials import (
+    KNOWN_KEYS,
+    Credentials,
+    credentials_of_environment,
+    read_credentials,
+)
 from whetstone_artifacts.tasks.folder import task_folders
 from whetstone_artifacts.tasks.unpack import is_packed, lift, unpack_tasks
 
@@ -33,8 +38,10 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     one = commands.add_parser("bundle", help="make a pinned task set, with its images, that needs no internet")
     one.add_argument(
         "source",
-        help="a folder of tasks, a .tar[.gz] or .parquet file, git+URL@COMMIT, or name@version of a registry",
+        help="a folder of tasks, a .tar[.gz] or .parquet file, git+URL@COMMIT, name@version of a registry, or a place:"
+        " hf://datasets/owner/repo[/path], s3://…, https://…, oci://…@sha256:…",
     )
+    one.add_argument("--revision", help="branch, tag or commit of an hf:// source; main if absent")
     one.add_argument("-o", dest="output", type=Path, help="folder to make; may lie in a mounted volume")
     one.add_argument("--push", metavar="URI", help="also push it: oci://registry/repo[:tag] or s3://bucket/key")
     one.add_argument("--secret", type=Path, help="folder with a file for each key that the places ask for")
@@ -81,6 +88,8 @@ def bundle(options: argparse.Namespace) -> int:
 def _usage(options: argparse.Namespace) -> str | None:
     import re
 
+    if options.revision and (not options.source.startswith("hf://") or "@" in options.source):
+        return f"{options.source}: --revision is for hf://datasets/owner/repo without @REVISION"
     if options.output is None and not options.dry_run:
         return "give the folder to make with -o, or --dry-run"
     if options.push and (
@@ -102,7 +111,10 @@ def _gathered(options: argparse.Namespace) -> Iterator[tuple[list[Path], Provena
         beside.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=beside) as name:
         scratch = Path(name)
-        if source.startswith(GIT):
+        if "://" in source and not source.startswith(GIT):
+            root, revisions = _from_place(source, options, scratch / "fetched")
+            root /= options.path
+        elif source.startswith(GIT):
             root, revisions = _from_git(source.removeprefix(GIT), scratch / "repository", options.path)
         elif Path(source).is_dir():
             root, revisions = Path(source) / options.path, []
@@ -124,7 +136,8 @@ def _unknown(source: str) -> ArtifactError:
 
     return ArtifactError(
         Reason.SOURCE_NOT_FOUND,
-        f"{source}: there is no such folder or file; give one, git+URL@COMMIT, or name@version",
+        f"{source}: there is no such folder or file; give one, git+URL@COMMIT, name@version, or a place (hf://datasets/…,"
+        " s3://…, https://…, oci://…)",
     )
 
 
@@ -137,6 +150,31 @@ def _from_git(place: str, folder: Path, path: str) -> tuple[Path, list[str]]:
     _say(f"fetching {url} at {revision}")
     commit = check_out(url, revision, folder, [path] if path else [])
     return folder / path, [f"{url}@{commit}"]
+
+
+def _from_place(place: str, options: argparse.Namespace, folder: Path) -> tuple[Path, list[str]]:
+    from whetstone_artifacts.tasks.sets import fetch_folder, resolve_place
+
+    uri = _pinned(place, options.revision)
+    scheme = scheme_of(uri)
+    credentials = _credentials(options, scheme, needed=False)
+    uri = resolve_place(uri, credentials)
+    _say(f"fetching {uri}")
+    fetch_folder(uri, credentials, folder)
+    return folder, [uri]
+
+
+def _pinned(place: str, revision: str | None) -> str:
+    """Return a place as a source names it: one of a hub with the revision that the command line gives."""
+    import re
+
+    uri = place
+    if place.startswith("hf://") and "@" not in place:
+        scheme, datasets, owner, name, *path = place.replace("://", "/", 1).split("/") + [""] * 3
+        uri = f"{scheme}://{datasets}/{owner}/{name}@{revision or 'main'}/{'/'.join(path)}".rstrip("/")
+    if not re.match(FOLDER_URI, uri) or scheme_of(uri) is Scheme.PVC:
+        raise _unknown(place)
+    return uri
 
 
 def _from_file(file: Path, folder: Path) -> Path:
@@ -232,15 +270,21 @@ def _build(plan: "BundlePlan", builder: "Builder | None", options: argparse.Name
     return built
 
 
-def _credentials(options: argparse.Namespace, scheme: Scheme) -> Credentials:
-    given = (
-        read_credentials(scheme, options.secret) if options.secret else credentials_of_environment(scheme, os.environ)
-    )
+def _credentials(options: argparse.Namespace, scheme: Scheme, *, needed: bool = True) -> Credentials:
+    """Return what a place asks for; a source may need nothing of a folder that has the keys of another place."""
+    secret: Path | None = options.secret
+    if secret is not None and not needed and not _holds_keys(secret, scheme):
+        secret = None
+    given = read_credentials(scheme, secret) if secret else credentials_of_environment(scheme, os.environ)
     if not options.plain_http or scheme is not Scheme.OCI:
         return given
     return Credentials(
         values={**given.values, "plainHTTP": "true"}, ca_file=given.ca_file, docker_config=given.docker_config
     )
+
+
+def _holds_keys(secret: Path, scheme: Scheme) -> bool:
+    return secret.is_dir() and bool({path.name for path in secret.iterdir()} & set(KNOWN_KEYS.get(scheme, ())))
 
 
 def _tell(made: Bundle) -> None:

@@ -50,6 +50,7 @@ def download(remote: Readable, files: Sequence[RemoteFile], staging: Path) -> No
             finally:
                 pool.shutdown(cancel_futures=True)
         for file in files:
+            (staging / file.name).parent.mkdir(parents=True, exist_ok=True)
             _part(staging, file).rename(staging / file.name)
 
 

@@ -16,7 +16,7 @@ from whetstone_artifacts.lock import output_lock
 from whetstone_artifacts.models import describe_model, record_model, recorded_model
 from whetstone_artifacts.sources.credentials import Credentials
 from whetstone_artifacts.sources.download import download, sha256_of
-from whetstone_artifacts.sources.remote import Content, Remote, RemoteFile, RemoteFilePlace
+from whetstone_artifacts.sources.remote import Content, Remote, RemoteFile, RemoteFilePlace, RemoteTree
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,22 @@ def open_file(uri: str, credentials: Credentials) -> RemoteFilePlace:
     if scheme is Scheme.HUB:
         return stores.HubFile(uri, credentials)
     return stores.S3Store(uri, credentials) if scheme is Scheme.S3 else stores.HttpsStore(uri, credentials)
+
+
+def open_tree(uri: str, credentials: Credentials) -> RemoteTree:
+    """Return the reader of a folder of which every file is wanted.
+
+    Args:
+        uri: Any URI of `FolderSource` but `pvc://` and `https://`: a web server does not say what a folder holds.
+        credentials: What the place asks for.
+    """
+    if scheme_of(uri) is Scheme.OCI:
+        from whetstone_artifacts.sources.oci import OciStore
+
+        return OciStore(uri, credentials)
+    from whetstone_artifacts.sources import stores
+
+    return stores.HubFolder(uri, credentials) if scheme_of(uri) is Scheme.HUB else stores.S3Store(uri, credentials)
 
 
 def fetch_file(remote: RemoteFilePlace, target: Path, digest: str | None) -> None:

@@ -17,6 +17,7 @@ from whetstone_artifacts.sources.remote import (
     not_found,
     selected,
     unreachable,
+    whole_tree,
 )
 
 TIMEOUT_SECONDS = (10, 60)
@@ -51,6 +52,17 @@ class OciStore:
         Raises:
             ArtifactError: As `read`; `DIGEST_MISMATCH` when the registry answers with another manifest.
         """
+        return selected(self.uri, self._layers(), content)
+
+    def tree(self) -> list[RemoteFile]:
+        """Return every file of the artifact.
+
+        Raises:
+            ArtifactError: As `files`.
+        """
+        return whole_tree(self.uri, self._layers())
+
+    def _layers(self) -> list[RemoteFile]:
         from oras.defaults import default_manifest_accepted_media_types
 
         accepted = ", ".join(default_manifest_accepted_media_types)
@@ -63,7 +75,7 @@ class OciStore:
             raise not_found(self.uri, "it is no artifact (no layers; an index?)")
         if any(layer.get("mediaType") == _FOLDER_LAYER for layer in layers):
             raise not_found(self.uri, "it holds a packed folder; push the files themselves (cd FOLDER; oras push … *)")
-        files = [
+        return [
             RemoteFile(
                 name=str((layer.get("annotations") or {}).get(TITLE, "")).removeprefix("./"),
                 size=int(layer["size"]),
@@ -73,7 +85,6 @@ class OciStore:
             )
             for layer in layers
         ]
-        return selected(self.uri, files, content)
 
     def read(self, file: RemoteFile, start: int, length: int) -> bytes:
         """Return so many bytes from an offset.

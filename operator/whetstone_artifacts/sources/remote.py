@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import Protocol
 
 from whetstone_api.adapter_artifact import (
@@ -68,7 +69,7 @@ class RemoteFile:
     """One file of a place.
 
     Args:
-        name: Its name, without folders.
+        name: Its name; of a tree, its path with slashes.
         size: Bytes.
         tag: What changes with the content: an ETag, an object id, a digest.
         address: What the place's reader needs to find it.
@@ -102,6 +103,14 @@ class Remote(Readable, Protocol):
         ...
 
 
+class RemoteTree(Readable, Protocol):
+    """A place that is a folder of which every file is wanted."""
+
+    def tree(self) -> list[RemoteFile]:
+        """Return all files, by their path in the folder. Raises ArtifactError."""
+        ...
+
+
 class RemoteFilePlace(Readable, Protocol):
     """A place that is one file."""
 
@@ -129,6 +138,22 @@ def unreachable(uri: str, error: object) -> ArtifactError:
         Reason.SOURCE_UNREACHABLE,
         f"uri {uri}: {error}; check that the pod's network reaches it (endpoint, proxy, certificate)",
     )
+
+
+def whole_tree(uri: str, files: Iterable[RemoteFile]) -> list[RemoteFile]:
+    """Return the files of a tree by name, if each of them can be a file below one folder.
+
+    Raises:
+        ArtifactError: `SOURCE_NOT_FOUND` for a tree without files, or with names that lead out of a folder.
+    """
+    found = {file.name: file for file in files}
+    if not found:
+        raise not_found(uri, "there are no files")
+    folders = {str(parent) for name in found for parent in PurePosixPath(name).parents}
+    for name in found:
+        if name in folders or name.startswith("/") or {"", "..", "."} & set(name.split("/")):
+            raise not_found(uri, f"the name {name!r} cannot be that of a file in a folder")
+    return [found[name] for name in sorted(found)]
 
 
 def selected(uri: str, files: Iterable[RemoteFile], content: Content) -> list[RemoteFile]:

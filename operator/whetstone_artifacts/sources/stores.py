@@ -3,10 +3,11 @@
 import json
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from whetstone_api.source import split_hub, split_hub_file
+from whetstone_api.source import is_commit, split_hub, split_hub_file, split_hub_folder
 
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.sources.credentials import Credentials
@@ -20,6 +21,7 @@ from whetstone_artifacts.sources.remote import (
     not_found,
     selected,
     unreachable,
+    whole_tree,
 )
 
 CONNECT_SECONDS = 10
@@ -136,6 +138,26 @@ class S3Store(Store):
             if entry["type"] == "file"
         ]
         return selected(self.uri, files, content)
+
+    def tree(self) -> list[RemoteFile]:
+        """Return every file below the uri.
+
+        Raises:
+            ArtifactError: As `read`.
+        """
+        root = self.uri.removeprefix("s3://")
+        listed = self._guarded(lambda: self._filesystem.find(root, detail=True))
+        files = [
+            RemoteFile(
+                name=str(name).removeprefix(f"{root}/"),
+                size=int(entry["size"]),
+                tag=str(entry.get("ETag", "")).strip('"'),
+                address=str(name),
+            )
+            for name, entry in listed.items()
+            if str(name) != root and entry["type"] == "file"
+        ]
+        return whole_tree(self.uri, files)
 
     def _explained(self, error: BaseException) -> ArtifactError:
         # The library knows S3's codes. Some servers say 404 for a key that they do not know.
@@ -268,19 +290,55 @@ class HubFile(OnHub):
             ArtifactError: As `read`.
         """
         repository, revision, path = split_hub_file(self.uri)
+        found = self._listed(repository, revision).get(path)
+        if found is None:
+            raise not_found(self.uri, f"there is no {path} in the dataset at this revision")
+        return replace(found, name=path.rsplit("/", 1)[-1])
+
+    def _listed(self, repository: str, revision: str) -> dict[str, RemoteFile]:
         info = self._guarded(
             lambda: self._api.dataset_info(repository, revision=revision, files_metadata=True, timeout=READ_SECONDS)
         )
-        entry = next((one for one in info.siblings or [] if one.rfilename == path), None)
-        if entry is None:
-            raise not_found(self.uri, f"there is no {path} in the dataset at this revision")
-        return RemoteFile(
-            name=path.rsplit("/", 1)[-1],
-            size=int(entry.size or 0),
-            tag=str(entry.lfs.sha256 if entry.lfs else entry.blob_id),
-            address=f"datasets/{repository}@{info.sha}/{path}",
-            sha256=entry.lfs.sha256 if entry.lfs else None,
-        )
+        return {
+            entry.rfilename: RemoteFile(
+                name=entry.rfilename,
+                size=int(entry.size or 0),
+                tag=str(entry.lfs.sha256 if entry.lfs else entry.blob_id),
+                address=f"datasets/{repository}@{info.sha}/{entry.rfilename}",
+                sha256=entry.lfs.sha256 if entry.lfs else None,
+            )
+            for entry in info.siblings or []
+        }
+
+
+class HubFolder(HubFile):
+    """A folder of such a dataset, or all of it."""
+
+    def tree(self) -> list[RemoteFile]:
+        """Return every file below the uri.
+
+        Raises:
+            ArtifactError: As `read`.
+        """
+        repository, revision, path = split_hub_folder(self.uri)
+        prefix = f"{path}/" if path else ""
+        listed = self._listed(repository, revision)
+        files = [
+            replace(file, name=name.removeprefix(prefix)) for name, file in listed.items() if name.startswith(prefix)
+        ]
+        return whole_tree(self.uri, files)
+
+    def resolved(self) -> str:
+        """Return the uri with its revision replaced by the commit that it names now.
+
+        Raises:
+            ArtifactError: As `read`.
+        """
+        repository, revision, path = split_hub_folder(self.uri)
+        if is_commit(revision):
+            return self.uri
+        info = self._guarded(lambda: self._api.dataset_info(repository, revision=revision, timeout=READ_SECONDS))
+        return f"hf://datasets/{repository}@{info.sha}" + (f"/{path}" if path else "")
 
 
 def resolve_revision(uri: str, credentials: Credentials, *, timeout_seconds: float = CONNECT_SECONDS) -> str:

@@ -1,14 +1,15 @@
 """Task sets that come in one file: a tar archive, or rows of Parquet with a tar archive each."""
 
+import errno
 import io
 import re
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from whetstone_api.vocabulary import Reason
 
+from whetstone_artifacts.archives import FOLDER_BYTES, Allowance, ArchiveError, unpack_tar
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.tasks.folder import CONFIG
 
@@ -33,19 +34,25 @@ def unpack_tasks(file: Path, folder: Path) -> None:
         folder: Folder to fill; it exists.
 
     Raises:
-        ArtifactError: `TASKS_INVALID` for a file that is no task set.
+        ArtifactError: `TASKS_INVALID` for a file that is no task set, or must not be unpacked; `DISK_FULL`.
     """
+    allowance = Allowance()
     try:
         if file.name.endswith(PARQUET):
             for name, content in _rows(file):
                 target = _task_folder(folder, name, file)
-                _unpack_tar(io.BytesIO(content), target)
+                unpack_tar(io.BytesIO(content), target, allowance)
                 _flatten(target)
         else:
             with file.open("rb") as stream:
-                _unpack_tar(stream, folder)
-    except tarfile.TarError as error:
-        raise _invalid(file, f"it is no tar archive that can be unpacked ({error})") from error
+                unpack_tar(stream, folder, allowance)
+    except ArchiveError as error:
+        raise _invalid(file, str(error)) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        message = f"{file.name}: the disk ran full while unpacking into {folder}; give it more room"
+        raise ArtifactError(Reason.DISK_FULL, message) from error
 
 
 def lift(folder: Path) -> Path:
@@ -68,9 +75,15 @@ def _rows(file: Path) -> Iterator[tuple[str, bytes]]:
     names = table.schema_arrow.names
     if not {"path", "task_binary"} <= set(names):
         raise _invalid(file, f"it lacks the columns path and task_binary (there are {', '.join(names)})")
-    for batch in table.iter_batches(batch_size=_ROWS, columns=["path", "task_binary"]):
-        for row in batch.to_pylist():
-            yield str(row["path"]), bytes(row["task_binary"])
+    groups = range(table.metadata.num_row_groups)
+    if sum(table.metadata.row_group(number).total_byte_size for number in groups) > FOLDER_BYTES:
+        raise _invalid(file, f"its rows hold more than {FOLDER_BYTES >> 30} GiB")
+    try:
+        for batch in table.iter_batches(batch_size=_ROWS, columns=["path", "task_binary"]):
+            for row in batch.to_pylist():
+                yield str(row["path"]), bytes(row["task_binary"])
+    except (pyarrow.ArrowException, OSError, TypeError) as error:
+        raise _invalid(file, f"its rows cannot be read ({error})") from error
 
 
 def _task_folder(folder: Path, path: str, file: Path) -> Path:
@@ -82,11 +95,6 @@ def _task_folder(folder: Path, path: str, file: Path) -> Path:
         raise _invalid(file, f"two rows are named {name}")
     target.mkdir()
     return target
-
-
-def _unpack_tar(stream: io.BufferedIOBase, folder: Path) -> None:
-    with tarfile.open(fileobj=stream, mode="r:*") as archive:
-        archive.extractall(folder, filter="data")
 
 
 def _flatten(folder: Path) -> None:

@@ -215,7 +215,7 @@ def _not_tar(file: Path, _: Path) -> Path:
 @pytest.mark.parametrize(
     ("name", "make", "words"),
     [
-        ("evil.tar", _evil, "no tar archive that can be unpacked"),
+        ("evil.tar", _evil, "leads out of the folder"),
         ("text.tar", _not_tar, "no tar archive"),
         ("text.parquet", _not_tar, "not Parquet"),
         ("columns.parquet", _no_columns, "lacks the columns path and task_binary"),

@@ -134,7 +134,7 @@ class DataCheck:
         figures = self.files[file]
         figures.forms[example.form] += 1
         figures.rungs[rung_of(example.messages)] += 1
-        for message in _role_problems(example):
+        for message in role_problems(example):
             yield Rule.ROLES, Level.WARNING, message
         for message in call_problems(example.messages, example.tools):
             yield Rule.TOOL_CALLS, Level.ERROR, message
@@ -203,7 +203,8 @@ class DataCheck:
         return f"row {number} of {self.files[file].file}"
 
 
-def _role_problems(example: Example) -> Iterator[str]:
+def role_problems(example: Example) -> Iterator[str]:
+    """Yield what is odd about the order of roles, with the fix."""
     roles = [message["role"] for message in example.messages]
     late = next((number for number, role in enumerate(roles) if number and role == "system"), None)
     if late is not None:

@@ -1,0 +1,1 @@
+"""More rows of training data from a few human ones, by a model that teaches."""

@@ -6,11 +6,13 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
-from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR, BenchmarkConfig
+from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR, BenchmarkConfig, RunConfig, ToolUseConfig
 from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.vocabulary import CONFIG_PATH, TERMINATION_PATH, Reason
+from whetstone_api.wire import WireModel
 from whetstone_artifacts.errors import ArtifactError, OutputLockedError
 from whetstone_artifacts.reporting import Reporter, write_termination
 
@@ -45,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(path: Path) -> TerminationReport:
     try:
-        config = BenchmarkConfig.model_validate_json(path.read_bytes())
+        config = _read_config(path.read_bytes())
     except (OSError, ValidationError) as error:
         message = f"the runner's configuration {path} cannot be read: {error}"
         return TerminationReport(outcome=Outcome.FAILED, reason=Reason.INVALID_SPEC, message=message)
@@ -69,6 +71,18 @@ def _run(path: Path) -> TerminationReport:
         return TerminationReport(outcome=Outcome.RETRY, reason=Reason.INTERNAL_ERROR, message=message)
     finally:
         reporter.close()
+
+
+class _Suite(WireModel):
+    """What tells configurations apart."""
+
+    tool_use: dict[str, Any] | None = None
+
+
+def _read_config(content: bytes) -> RunConfig:
+    """Return the configuration, of whichever suite; raises `ValidationError` for what is none."""
+    kind = ToolUseConfig if _Suite.model_validate_json(content).tool_use is not None else BenchmarkConfig
+    return kind.model_validate_json(content)
 
 
 if __name__ == "__main__":

@@ -48,8 +48,8 @@ def collect(output: Path, artifact: RunArtifact, *, spec: CollectSpec, identitie
                 for task in artifact.tasks
                 for row in _rows(output, task, settings)
             ]
-            _write(output / place, rows)
-        told[kind] = _told(output / place, f"{artifact.results.uri}/{place}")
+            write_rows(output / place, rows)
+        told[kind] = told_rows(output / place, f"{artifact.results.uri}/{place}")
     return Collected(sft=told.get(CollectKind.SFT), preference=told.get(CollectKind.PREFERENCE))
 
 
@@ -67,11 +67,12 @@ def _conversations(output: Path, trials: Sequence[TrialScore], settings: SftColl
     for trial in taken[: settings.trials_per_task]:
         for episode in read_episodes(output, trial):
             if episode.reward >= least:
-                for messages in _parts(episode.messages, settings.per):
+                for messages in parts(episode.messages, settings.per):
                     yield _row(episode, {"messages": messages})
 
 
-def _parts(messages: list[Message], per: RowPer) -> Iterator[list[Message]]:
+def parts(messages: list[Message], per: RowPer) -> Iterator[list[Message]]:
+    """Yield what becomes a row of a conversation."""
     if per is RowPer.EPISODE:
         yield messages
         return
@@ -102,13 +103,15 @@ def _row(episode: Episode, fields: Row) -> Row:
     return {**fields, **tools, "reward": episode.reward, "trial": episode.trial}
 
 
-def _write(path: Path, rows: Sequence[Row]) -> None:
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows by a temporary file and a rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, temporary.open("w") as stream:
         stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def _told(path: Path, uri: str) -> CollectedRows:
+def told_rows(path: Path, uri: str) -> CollectedRows:
+    """Return what is told of a file of rows, which lies at `uri` for others."""
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
         stream.seek(0)

@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from whetstone_api.benchmark_discipline import DisciplineFigures
-from whetstone_api.jobs import BenchmarkConfig
+from whetstone_api.jobs import RunConfig
 from whetstone_api.run_artifact import RunArtifact, TaskScore
 from whetstone_artifacts.data.discipline import Figures, Trajectory, figures_of, token_change
 from whetstone_artifacts.data.trajectories import Unread, run_trajectories
@@ -13,7 +13,7 @@ from whetstone_artifacts.figures import decimal
 log = logging.getLogger(__name__)
 
 
-def with_discipline(artifact: RunArtifact, config: BenchmarkConfig, baseline: RunArtifact | None) -> RunArtifact:
+def with_discipline(artifact: RunArtifact, config: RunConfig, baseline: RunArtifact | None) -> RunArtifact:
     """Return a run with the figures that `spec.discipline` asks for; without those of an earlier run's rules.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import ValidationError
 from whetstone_api.benchmark_target import EngineCheck
-from whetstone_api.jobs import BenchmarkConfig
+from whetstone_api.jobs import RunConfig
 from whetstone_api.vocabulary import REPORT_TOKEN_PATH
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _FINAL: Final = frozenset({400, 401, 403, 404})
 
 
 def check_engines(
-    config: BenchmarkConfig,
+    config: RunConfig,
     *,
     token_path: str | Path = REPORT_TOKEN_PATH,
     pause: Callable[[float], None] = time.sleep,

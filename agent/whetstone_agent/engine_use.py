@@ -14,7 +14,7 @@ from typing import Final
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
-from whetstone_api.jobs import BenchmarkConfig
+from whetstone_api.jobs import RunConfig
 from whetstone_api.run_artifact import EngineUse
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ type Sample = dict[str, float]
 
 @contextlib.asynccontextmanager
 async def engine_samples(
-    config: BenchmarkConfig, folder: Path, *, interval_seconds: float = INTERVAL_SECONDS
+    config: RunConfig, folder: Path, *, interval_seconds: float = INTERVAL_SECONDS
 ) -> AsyncIterator[None]:
     """Take samples while the body runs, the first one at once.
 

@@ -24,7 +24,7 @@ from whetstone_api.benchmark_judge import (
     JudgeSpec,
     TrialOpinion,
 )
-from whetstone_api.jobs import BenchmarkConfig
+from whetstone_api.jobs import RunConfig
 from whetstone_api.run_artifact import RunArtifact
 from whetstone_artifacts.agreement import agreement, cohens_kappa
 from whetstone_artifacts.errors import ArtifactError
@@ -90,7 +90,7 @@ class Answers:
             stream.write("\n" + json.dumps({"trial": trial, "text": text, "tokens": tokens}) + "\n")
 
 
-async def judge_run(config: BenchmarkConfig, artifact: RunArtifact) -> Judged | None:
+async def judge_run(config: RunConfig, artifact: RunArtifact) -> Judged | None:
     """Return what the judge of a run's spec says; None where it names none. Never raises for the judge's sake.
 
     Args:

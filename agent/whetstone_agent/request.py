@@ -1,23 +1,27 @@
 """A run that can start, and this process's part of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from whetstone_api.benchmark_suite import RefusedTask
-from whetstone_api.jobs import BenchmarkConfig
-from whetstone_api.run_artifact import RunArtifact
+from whetstone_api.jobs import BenchmarkConfig, RunConfig
+from whetstone_api.run_artifact import HARBOR_FOLDER, RunArtifact
 
 from whetstone_agent.shards import Shard
-from whetstone_agent.tasks import AdmittedTask
+from whetstone_agent.tasks import AdmittedTask, ScoredTask
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """A run that can start: its tasks are admitted."""
+class RunRequest:
+    """A run that can start, whatever its suite."""
 
-    config: BenchmarkConfig
-    tasks: list[AdmittedTask]
-    refused: list[RefusedTask]
+    under: ClassVar[str]
+    """Folder in the output that the folders of trials lie in."""
+
+    config: RunConfig
+    tasks: Sequence[ScoredTask]
     recipe: str
     baseline: RunArtifact | None
     shard: Shard
@@ -28,16 +32,27 @@ class Request:
         return Path(self.config.output_path)
 
     @property
-    def own_tasks(self) -> list[AdmittedTask]:
-        """Tasks of this shard."""
-        return self.shard.tasks(self.tasks)
-
-    @property
     def folder(self) -> Path:
         """Job folder of this shard."""
-        return self.shard.folder(self.output, self.recipe)
+        return self.shard.folder(self.output, self.recipe, under=self.under)
 
     @property
     def folders(self) -> list[Path]:
         """Job folders of all shards."""
-        return [shard.folder(self.output, self.recipe) for shard in self.shard.all()]
+        return [shard.folder(self.output, self.recipe, under=self.under) for shard in self.shard.all()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(RunRequest):
+    """A run of Harbor tasks that can start: they are admitted."""
+
+    under = HARBOR_FOLDER
+
+    config: BenchmarkConfig
+    tasks: list[AdmittedTask]
+    refused: list[RefusedTask]
+
+    @property
+    def own_tasks(self) -> list[AdmittedTask]:
+        """Tasks of this shard."""
+        return self.shard.tasks(self.tasks)

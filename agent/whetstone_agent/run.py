@@ -1,25 +1,17 @@
 """A benchmark run from admission to its published result."""
 
 import asyncio
-import json
-import logging
-from contextlib import AbstractContextManager
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from whetstone_api.benchmark_collect import Collected
-from whetstone_api.benchmark_target import MeasuredTarget
-from whetstone_api.jobs import BenchmarkConfig
+from whetstone_api.jobs import BenchmarkConfig, RunConfig, ToolUseConfig
 from whetstone_api.reports import Outcome, ProgressReport, TerminationReport
-from whetstone_api.run_artifact import RESULTS_FILE, RunArtifact
+from whetstone_api.run_artifact import RunArtifact
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.adoption import find_run
-from whetstone_artifacts.comparison import compare
-from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.lock import output_lock, shared_lock
-from whetstone_artifacts.replacing import replacing
-from whetstone_artifacts.report import write_report
 from whetstone_artifacts.reporting import Reporter
 
 from whetstone_agent.admission import admit_tasks, count_refused
@@ -27,7 +19,6 @@ from whetstone_agent.agents.catalog import asks_model, validate_agent
 from whetstone_agent.agents.doorway import model_door
 from whetstone_agent.collect import collect
 from whetstone_agent.comparison import read_baseline
-from whetstone_agent.discipline import with_discipline
 from whetstone_agent.engine_check import check_engines
 from whetstone_agent.engine_use import engine_samples, read_engine_use
 from whetstone_agent.failure import RunFailure
@@ -45,17 +36,20 @@ from whetstone_agent.judge import judge_run
 from whetstone_agent.preflight import check_target
 from whetstone_agent.recipe import comparability, recipe_digest
 from whetstone_agent.request import Request
+from whetstone_agent.run_end import (
+    finished_now,
+    measured_target,
+    progress_reports,
+    results_lock,
+    score,
+    told_run,
+    write_page,
+)
 from whetstone_agent.run_report import run_report, shard_report
 from whetstone_agent.run_start import aborted, prepare_cluster
-from whetstone_agent.scoring import read_trials, run_results, score_tasks, told_artifact
-from whetstone_agent.shards import Shard, folder_prefix
-from whetstone_agent.tally import Counter, forget_tally, progress_of, read_tally
-from whetstone_agent.trials_table import write_trials
-
-log = logging.getLogger(__name__)
-
-_SCORE_SECONDS: Final = 600.0
-"""How long a shard waits for another one that looks for results, or scores."""
+from whetstone_agent.scoring import read_trials, run_results, score_tasks
+from whetstone_agent.shards import Shard, folder_prefix, refuse_run_budget
+from whetstone_agent.tally import Counter, forget_tally
 
 
 async def run_benchmark(
@@ -92,25 +86,21 @@ async def run_benchmark(
         adopted = artifact is not None
         if artifact is None:
             await _measure(request, settings, reporter)
-            artifact = _score(request, reporter)
+            artifact = score(request, reporter, partial(_artifact, request))
         if artifact is None:
             return shard_report(request)
         if adopted:
-            artifact = _told(request, artifact)
+            artifact = told_run(request, artifact)
         judged = await judge_run(config, artifact)
-        with _results_lock(request):
-            _write_page(request, artifact)
+        with results_lock(request):
+            write_page(request, artifact)
             collected = _collect(request, artifact)
     return run_report(request, artifact, adopted=adopted, collected=collected, judged=judged)
 
 
 def _admit(config: BenchmarkConfig, shard: Shard) -> Request:
     validate_agent(config.agent)
-    if config.shards > 1 and config.agent.budget is not None and config.agent.budget.run_tokens is not None:
-        raise RunFailure(
-            Reason.INVALID_SPEC,
-            "spec.agent.budget.runTokens is counted in one pod; leave it out, or set spec.shards to 1",
-        )
+    refuse_run_budget(config)
     admission = admit_tasks(Path(config.dataset_path), config.suite)
     baseline = None
     if config.baseline_path is not None:
@@ -137,18 +127,13 @@ def _settings(request: Request, environment: EnvironmentChoice) -> dict[str, Any
 
 async def _adopt_or_prepare(request: Request, settings: dict[str, Any]) -> RunArtifact | None:
     """Return the result that is there, or else bring together the trials that this shard need not run again."""
-    with _results_lock(request):
+    with results_lock(request):
         artifact = find_run(request.output, request.recipe)
         if artifact is None:
             forget_tally(request.folder)
             if request.own_tasks:
                 await prepare_job(request.folder, settings, folder_prefix(request.recipe))
         return artifact
-
-
-def _results_lock(request: Request) -> AbstractContextManager[Path]:
-    """Keep shards from scoring while another one takes void trials back, and from scoring twice."""
-    return output_lock(request.output / RESULTS_FILE, wait_seconds=_SCORE_SECONDS)
 
 
 async def _measure(request: Request, settings: dict[str, Any], reporter: Reporter) -> None:
@@ -166,14 +151,9 @@ async def _measure(request: Request, settings: dict[str, Any], reporter: Reporte
     if asking:
         await check_target(server_url=config.server_url, served_name=config.served_name)
 
-    def progress(counter: Counter) -> None:
-        counter.write()
-        tallies = [read_tally(folder) for folder in request.folders]
-        reporter.send(progress_of(tallies, total=len(request.tasks) * config.attempts))
-
     try:
         async with model_door(config, request.folder), engine_samples(config, request.folder):
-            counter = await run_job(request.folder, settings, progress)
+            counter = await run_job(request.folder, settings, progress_reports(request, reporter))
     except AbortedError as error:
         raise aborted(error, config) from error
     if asking:
@@ -181,32 +161,14 @@ async def _measure(request: Request, settings: dict[str, Any], reporter: Reporte
     counter.write(complete=True)
 
 
-def _score(request: Request, reporter: Reporter) -> RunArtifact | None:
-    """Return the run's result: scored here where all shards are done; None while others are at work."""
-    with _results_lock(request):
-        artifact = find_run(request.output, request.recipe)
-        tallies = [read_tally(folder) for folder in request.folders]
-        if artifact is None and all(tally is not None and tally.complete for tally in tallies):
-            reporter.send(ProgressReport(phase="Score"))
-            artifact = _artifact(request)
-            write_trials(request.output, artifact)
-            publish_results(request.output, artifact)
-        return artifact
-
-
 def _artifact(request: Request) -> RunArtifact:
     config = request.config
     trials = [trial for folder in request.folders for trial in read_trials(folder)]
     scores = score_tasks(trials, tasks=request.tasks, attempts=config.attempts)
     measured = comparability(config, request.tasks)
-    artifact = RunArtifact(
+    return RunArtifact(
         recipe_digest=request.recipe,
-        target=MeasuredTarget(
-            served_name=config.served_name,
-            adapter=config.adapter,
-            digest=config.adapter_digest,
-            engine=config.engine,
-        ),
+        target=measured_target(config),
         engine_check=check_engines(config),
         comparability=measured,
         results=run_results(scores, uri=config.output_uri).model_copy(
@@ -216,46 +178,10 @@ def _artifact(request: Request) -> RunArtifact:
         tasks=scores,
         refused=request.refused,
         images={task.name: dict(task.images) for task in request.tasks},
-        finished_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        finished_at=finished_now(),
         object_name=config.object.name,
         namespace=config.object.namespace,
     )
-    return _told(request, artifact)
-
-
-def _told(request: Request, artifact: RunArtifact) -> RunArtifact:
-    """Return a run with what this request asks to be told of it; an adopted one was measured by another."""
-    told = with_discipline(told_artifact(artifact, request.config), request.config, request.baseline)
-    return _compared(request, told)
-
-
-def _compared(request: Request, artifact: RunArtifact) -> RunArtifact:
-    """Return a run with the comparison that this request asks for; an adopted one may hold that of another."""
-    comparison = None
-    if request.baseline is not None:
-        comparison = compare(
-            scores=artifact.tasks,
-            measured=artifact.comparability,
-            baseline=request.baseline,
-            baseline_name=request.config.baseline_name or "",
-        )
-    return artifact.model_copy(update={"comparison": comparison})
-
-
-def publish_results(output: Path, artifact: RunArtifact) -> None:
-    """Write `results.json` by a temporary file and a rename: the last act, so the file means a finished run."""
-    output.mkdir(parents=True, exist_ok=True)
-    with replacing(output / RESULTS_FILE) as temporary:
-        temporary.write_text(json.dumps(json.loads(artifact.to_json()), indent=1) + "\n")
-
-
-def _write_page(request: Request, artifact: RunArtifact) -> None:
-    """Write the page for people; that this fails takes nothing from the result."""
-    baseline = request.config.baseline_path
-    try:
-        write_report(request.output, artifact, Path(baseline) if baseline is not None else None)
-    except (OSError, ArtifactError):
-        log.exception("the page of the results was not written; `whetstone report` makes it anew")
 
 
 def _collect(request: Request, artifact: RunArtifact) -> Collected | None:
@@ -264,13 +190,13 @@ def _collect(request: Request, artifact: RunArtifact) -> Collected | None:
     return None if spec is None else collect(request.output, artifact, spec=spec, identities=identities)
 
 
-async def run_until_stopped(config: BenchmarkConfig, reporter: Reporter) -> TerminationReport:
-    """Run a benchmark; SIGTERM cancels the trials, deletes their pods, and asks for another try."""
+async def run_until_stopped(config: RunConfig, reporter: Reporter) -> TerminationReport:
+    """Run a benchmark of any suite; SIGTERM cancels the trials, deletes their pods, and asks for another try."""
     import signal
 
     from whetstone_agent.environment.cluster import Cluster
 
-    task = asyncio.create_task(run_benchmark(config, reporter))
+    task = asyncio.create_task(_run(config, reporter))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         return await task
@@ -279,3 +205,13 @@ async def run_until_stopped(config: BenchmarkConfig, reporter: Reporter) -> Term
         raise RunFailure(Reason.RUNNING, message, outcome=Outcome.RETRY) from None
     finally:
         await Cluster.close_shared()
+
+
+async def _run(config: RunConfig, reporter: Reporter) -> TerminationReport:
+    if isinstance(config, ToolUseConfig):
+        from whetstone_agent.tooluse.benchmark import run_tool_use
+
+        return await run_tool_use(config, reporter)
+    if not isinstance(config, BenchmarkConfig):
+        raise TypeError(f"no runner knows a suite of {type(config).__name__}")
+    return await run_benchmark(config, reporter)

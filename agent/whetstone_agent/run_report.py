@@ -9,13 +9,13 @@ from pydantic import ValidationError
 from whetstone_api.adapter_artifact import LINEAGE_FILE, Lineage
 from whetstone_api.benchmark_collect import Collected
 from whetstone_api.benchmark_judge import Judged
-from whetstone_api.jobs import BenchmarkConfig
+from whetstone_api.jobs import RunConfig
 from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.run_artifact import RunArtifact
 from whetstone_api.vocabulary import Reason
 
 from whetstone_agent.recipe import NOT_ISOLATED
-from whetstone_agent.request import Request
+from whetstone_agent.request import RunRequest
 from whetstone_agent.tasks import contaminated_tasks
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _SHOWN_CONTAMINATED: Final = 16
 
 
 def run_report(
-    request: Request, artifact: RunArtifact, *, adopted: bool, collected: Collected | None, judged: Judged | None
+    request: RunRequest, artifact: RunArtifact, *, adopted: bool, collected: Collected | None, judged: Judged | None
 ) -> TerminationReport:
     """Return the report of a run that has its result, measured or adopted."""
     config = request.config
@@ -54,7 +54,7 @@ def run_report(
     )
 
 
-def shard_report(request: Request) -> TerminationReport:
+def shard_report(request: RunRequest) -> TerminationReport:
     """Return the report of a shard that leaves the scoring to another one."""
     shard = request.shard
     return TerminationReport(
@@ -79,7 +79,7 @@ def _sentence(artifact: RunArtifact, contaminated: Sequence[str], *, adopted: bo
     return text
 
 
-def training_tasks(config: BenchmarkConfig) -> list[str]:
+def training_tasks(config: RunConfig) -> list[str]:
     """Return the digests of the tasks in the adapter's training data, from its lineage where that can be read."""
     known = list(config.adapter_task_digests)
     if config.adapter_path is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from whetstone_api.benchmark_result import RungFigures, RunResults, TokenPrices
-from whetstone_api.jobs import BenchmarkConfig
+from whetstone_api.jobs import RunConfig
 from whetstone_api.run_artifact import RunArtifact, TaskScore, TrialScore
 from whetstone_artifacts.data.ladder import Rung
 from whetstone_artifacts.figures import (
@@ -29,7 +29,7 @@ from whetstone_artifacts.figures import (
 )
 from whetstone_artifacts.statistics import CONFIDENCE
 
-from whetstone_agent.tasks import AdmittedTask
+from whetstone_agent.tasks import ScoredTask
 from whetstone_agent.trials import Trial, parse_trial
 from whetstone_agent.verifier_setup import honest_result
 
@@ -53,7 +53,7 @@ def read_trial(folder: Path) -> Trial | None:
         return None
 
 
-def score_tasks(trials: Sequence[Trial], *, tasks: Sequence[AdmittedTask], attempts: int) -> list[TaskScore]:
+def score_tasks(trials: Sequence[Trial], *, tasks: Sequence[ScoredTask], attempts: int) -> list[TaskScore]:
     """Sort trials by task; attempts without a result become void trials.
 
     Args:
@@ -72,7 +72,7 @@ def score_tasks(trials: Sequence[Trial], *, tasks: Sequence[AdmittedTask], attem
     return scores
 
 
-def run_results(scores: Sequence[TaskScore], *, uri: str, config: BenchmarkConfig | None = None) -> RunResults:
+def run_results(scores: Sequence[TaskScore], *, uri: str, config: RunConfig | None = None) -> RunResults:
     """Return the figures of a run.
 
     Args:
@@ -104,7 +104,7 @@ def run_results(scores: Sequence[TaskScore], *, uri: str, config: BenchmarkConfi
     return results if config is None else told(results, scores, config)
 
 
-def told(results: RunResults, scores: Sequence[TaskScore], config: BenchmarkConfig) -> RunResults:
+def told(results: RunResults, scores: Sequence[TaskScore], config: RunConfig) -> RunResults:
     """Return the figures with what this run's spec asks for beyond them; adopted results were measured by another."""
     ks = config.pass_at_k or [1, config.attempts]
     return results.model_copy(
@@ -115,7 +115,7 @@ def told(results: RunResults, scores: Sequence[TaskScore], config: BenchmarkConf
     )
 
 
-def told_artifact(artifact: RunArtifact, config: BenchmarkConfig) -> RunArtifact:
+def told_artifact(artifact: RunArtifact, config: RunConfig) -> RunArtifact:
     """Return a finished run, its figures as this run's spec asks for them."""
     return artifact.model_copy(update={"results": told(artifact.results, artifact.tasks, config)})
 

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from whetstone_api.jobs import BenchmarkConfig
+from whetstone_api.jobs import RunConfig
 from whetstone_api.run_artifact import HARBOR_FOLDER
+from whetstone_api.vocabulary import Reason
 
-from whetstone_agent.tasks import AdmittedTask
+from whetstone_agent.failure import RunFailure
+from whetstone_agent.tasks import ScoredTask
 
 INDEX_VARIABLE: Final = "JOB_COMPLETION_INDEX"
 """In it Kubernetes tells each pod of an Indexed Job which one it is."""
@@ -23,11 +25,11 @@ class Shard:
     count: int = 1
 
     @classmethod
-    def of(cls, config: BenchmarkConfig, environment: Mapping[str, str] = os.environ) -> "Shard":
+    def of(cls, config: RunConfig, environment: Mapping[str, str] = os.environ) -> "Shard":
         """Return which shard this process is."""
         return cls(index=int(environment.get(INDEX_VARIABLE, "0")), count=config.shards)
 
-    def tasks(self, tasks: Sequence[AdmittedTask]) -> list[AdmittedTask]:
+    def tasks[T: ScoredTask](self, tasks: Sequence[T]) -> list[T]:
         """Return the shard's own tasks: every `count`-th by name, each with all of its attempts."""
         return sorted(tasks, key=lambda task: task.name)[self.index :: self.count]
 
@@ -35,9 +37,15 @@ class Shard:
         """Return how many trials this shard may run at a time; all shards together run `total`."""
         return max(1, total // self.count + (self.index < total % self.count))
 
-    def folder(self, output: Path, recipe: str) -> Path:
-        """Return the folder of the shard's Harbor job. Neither concurrency nor any other setting is in its name."""
-        return output / HARBOR_FOLDER / f"{folder_prefix(recipe)}{self.index}-of-{self.count}"
+    def folder(self, output: Path, recipe: str, *, under: str = HARBOR_FOLDER) -> Path:
+        """Return the folder of the shard's Harbor job. Neither concurrency nor any other setting is in its name.
+
+        Args:
+            output: Folder of the results.
+            recipe: Digest of the recipe.
+            under: Folder of this kind of suite.
+        """
+        return output / under / f"{folder_prefix(recipe)}{self.index}-of-{self.count}"
 
     def all(self) -> list["Shard"]:
         """Return all shards of the run."""
@@ -47,3 +55,16 @@ class Shard:
 def folder_prefix(recipe: str) -> str:
     """Return what the names of all job folders of a recipe begin with."""
     return f"{recipe.removeprefix('sha256:')[:8]}-"
+
+
+def refuse_run_budget(config: RunConfig) -> None:
+    """Refuse a budget of all trials together where several pods run them: none would see what the others use.
+
+    Raises:
+        RunFailure: `INVALID_SPEC`, naming the field.
+    """
+    if config.shards > 1 and config.agent.budget is not None and config.agent.budget.run_tokens is not None:
+        raise RunFailure(
+            Reason.INVALID_SPEC,
+            "spec.agent.budget.runTokens is counted in one pod; leave it out, or set spec.shards to 1",
+        )

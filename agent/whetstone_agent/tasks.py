@@ -8,36 +8,42 @@ from whetstone_artifacts.tasks.folder import tasks_digest
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdmittedTask:
-    """A task that can run here."""
+class ScoredTask:
+    """What a run gives a score for."""
 
     name: str
-    """Name of its folder."""
-    path: Path
+    """Name of its folder; of an instance, its id."""
     digest: str
-    """Content digest of the folder."""
+    """Content digest."""
     identity: str
-    """What training rows call it: its `task_digest`, or else the content digest."""
+    """What training rows call it: its `task_digest`, or else the content digest; of an instance, the question's."""
+    tags: tuple[str, ...] = ()
+    """What it is tagged with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmittedTask(ScoredTask):
+    """A Harbor task that can run here."""
+
+    path: Path
     image: str
     """Image of the agent's container, as it is pulled."""
     seconds: float
     """Longest time that a trial of it may take, start of the pod and verification included."""
     steps: int = 1
     """How many steps it has."""
-    tags: tuple[str, ...] = ()
-    """What it is tagged with."""
     images: Mapping[str, str] = field(default_factory=dict)
     """Every image that a trial pulls, by the folder in the task that its container belongs to (`environment`)."""
     mapped: Mapping[str, str] = field(default_factory=dict)
     """The images that a map replaced, by the reference that the task names."""
 
 
-def suite_digest(tasks: Sequence[AdmittedTask]) -> str:
+def suite_digest(tasks: Sequence[ScoredTask]) -> str:
     """Return the digest of a suite: name and content of each task."""
     return tasks_digest({task.name: task.digest for task in tasks})
 
 
-def contaminated_tasks(tasks: Sequence[AdmittedTask], training: Sequence[str]) -> list[str]:
+def contaminated_tasks(tasks: Sequence[ScoredTask], training: Sequence[str]) -> list[str]:
     """Name the tasks that were in the training data.
 
     Args:

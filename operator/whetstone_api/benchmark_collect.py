@@ -41,13 +41,26 @@ class SftCollect(ApiModel):
     """Most trials of a task that are taken, the best first; all when absent."""
 
 
+class PairsFrom(StrEnum):
+    """What a pair is made of."""
+
+    ATTEMPTS = "Attempts"
+    """Two trials of a task."""
+    ALTERNATES = "Alternates"
+    """The actions of model and expert at one step, where the model's is no step towards the answer."""
+    BRANCHES = "Branches"
+    """A trial and the other way from one of its steps, of which one succeeded."""
+
+
 class PreferenceCollect(ApiModel):
     """Which trials of a task become pairs."""
 
+    pairs: PairsFrom = PairsFrom.ATTEMPTS
+    """What a pair is made of; all but `Attempts` need `suite.toolUse` with an expert."""
     minimum_difference: DecimalString = "1"
     """Lowest difference of their rewards."""
     pairs_per_task: Annotated[int, Field(ge=1, le=100)] = 1
-    """Most pairs of a task, the largest differences first; a trial is in one pair."""
+    """Most pairs of a task: of `Attempts` the largest differences first, and a trial is in one pair; else the first."""
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(rule="double(self.minimumDifference) > 0.0", message="minimumDifference must be above 0"),
     )

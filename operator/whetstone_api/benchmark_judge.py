@@ -1,11 +1,11 @@
 """A model that reads the trajectories of a BenchmarkRun and says what it thinks of them, apart from the reward."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
-from whetstone_api.access import SecretKeyRef
-from whetstone_api.schema import ApiModel, DecimalString, LocalRef, Rule, SignedDecimalString
+from whetstone_api.model_endpoint import ModelEndpoint
+from whetstone_api.schema import ApiModel, DecimalString, SignedDecimalString
 from whetstone_api.wire import WireModel
 
 JUDGE_FOLDER = "judge"
@@ -15,26 +15,11 @@ JUDGE_KEY_VARIABLE = "WHETSTONE_JUDGE_KEY"
 """The runner's variable with the key that the judge asks for."""
 
 
-class JudgeSpec(ApiModel):
+class JudgeSpec(ModelEndpoint):
     """Who judges, asked after the last trial."""
 
-    model_server_ref: LocalRef | None = None
-    """A ModelServer of the namespace."""
-    url: Annotated[str, Field(max_length=512, pattern=r"^https?://[^\s/]+(/[^\s]*)?$")] | None = None
-    """Instead: base URL of an OpenAI-compatible API, as a rule ending in `/v1`."""
-    secret_ref: SecretKeyRef | None = None
-    """Key of a Secret with what `url` asks for, sent as bearer."""
-    model: Annotated[str, Field(min_length=1, max_length=253)]
-    """Model to ask for: of a ModelServer, its base, an adapter or an alias."""
     maximum_tokens: Annotated[int, Field(ge=1, le=1_000_000_000_000)] | None = None
     """What the judge may use up; trials that are left then stay without an opinion."""
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(rule="has(self.modelServerRef) != has(self.url)", message="give exactly one of modelServerRef and url"),
-        Rule(
-            rule="!has(self.secretRef) || has(self.url)",
-            message="secretRef belongs to url; a ModelServer needs none",
-        ),
-    )
 
 
 class JudgeAgreement(ApiModel):

@@ -109,6 +109,8 @@ class RunResults(ApiModel):
     """Scored trials in which the token limit cut a reply off."""
     context_overflows: int = 0
     """Scored trials that ended because the conversation outgrew the model's context."""
+    expert_steps: int | None = None
+    """Steps that the expert did in the model's place, of a `toolUse` suite that has one."""
     prompt_tokens: int | None = None
     """Prompt tokens of all trials."""
     completion_tokens: int | None = None

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from whetstone_api.benchmark_tooluse import ToolUseSuite
 from whetstone_api.schema import ApiModel, Resources, Rule
 from whetstone_api.source import Source
 from whetstone_api.vocabulary import TaskRefusal
@@ -133,5 +134,41 @@ class HarborSuite(ApiModel):
 class SuiteSpec(ApiModel):
     """What the model is asked to do."""
 
-    harbor: HarborSuite
+    harbor: HarborSuite | None = None
     """Harbor tasks."""
+    tool_use: ToolUseSuite | None = None
+    """Instead: questions that are answered by calling tools."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(rule="has(self.harbor) != has(self.toolUse)", message="give exactly one of harbor and toolUse"),
+    )
+
+    @property
+    def makes_pods(self) -> bool:
+        """Whether trials run in pods of their own, which the runner needs rights for."""
+        return self.harbor is not None and not self.beside_runner
+
+    @property
+    def beside_runner(self) -> bool:
+        """Whether what trials do runs as processes of the runner's own container, and finds what is in it."""
+        environment = self.harbor.environment if self.harbor is not None else None
+        return environment is not None and environment.kind is EnvironmentKind.PROCESS
+
+    @property
+    def assisted(self) -> bool:
+        """Whether an expert may act in the model's place, so that a run is no score of the model."""
+        return self.tool_use is not None and self.tool_use.expert.assists
+
+    @property
+    def filter_field(self) -> str:
+        """The field that says which tasks to run."""
+        return "spec.suite.harbor.tasks.exclude" if self.harbor is not None else "spec.suite.toolUse.instances"
+
+    @property
+    def claims(self) -> dict[str, str]:
+        """Claims that its content lies in, by the field that names them."""
+        found = {}
+        if self.harbor is not None:
+            found["spec.suite.harbor.dataset.uri"] = self.harbor.dataset.claim
+        if self.tool_use is not None:
+            found["spec.suite.toolUse.environment.uri"] = self.tool_use.environment.claim
+        return found

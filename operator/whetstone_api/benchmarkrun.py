@@ -12,6 +12,7 @@ from whetstone_api.benchmark_judge import Judged, JudgeSpec
 from whetstone_api.benchmark_result import RunComparison, RunProgress, RunResults, TokenPrices
 from whetstone_api.benchmark_suite import SuiteSpec
 from whetstone_api.benchmark_target import MeasuredTarget, TargetSpec
+from whetstone_api.benchmark_tooluse import TOOL_USE_RULES
 from whetstone_api.schema import (
     DecimalString,
     LocalRef,
@@ -108,11 +109,12 @@ class BenchmarkRunSpec(RunToEndSpec):
             message="passAtK names a k above attempts; raise attempts or leave it out",
         ),
         Rule(
-            rule="!has(self.judge) || !has(self.judge.secretRef) || !has(self.suite.harbor.environment)"
-            " || self.suite.harbor.environment.kind != 'Process'",
+            rule="!has(self.judge) || !has(self.judge.secretRef) || !has(self.suite.harbor)"
+            " || !has(self.suite.harbor.environment) || self.suite.harbor.environment.kind != 'Process'",
             message="judge.secretRef cannot be kept from trials of environment.kind Process; use pods, or a judge"
             " that asks for no key",
         ),
+        *TOOL_USE_RULES,
         Rule(
             rule="self.output.uri.matches('^pvc://[^/]+/.+')",
             message="output.uri must name a folder inside the claim, as in pvc://results/my-run",
@@ -148,7 +150,7 @@ class BenchmarkRunStatus(Status):
 
 
 class BenchmarkRun(Resource):
-    """Runs an agent on Harbor tasks against a server, compares with a baseline and judges gates."""
+    """Runs an agent on tasks against a server, compares with a baseline and judges gates."""
 
     kind_name = "BenchmarkRun"
     plural = "benchmarkruns"

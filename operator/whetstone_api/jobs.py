@@ -12,6 +12,7 @@ from whetstone_api.benchmark_judge import JudgeSpec
 from whetstone_api.benchmark_result import TokenPrices
 from whetstone_api.benchmark_suite import HarborSuite
 from whetstone_api.benchmark_target import EngineIdentity
+from whetstone_api.benchmark_tooluse import ToolUseSuite
 from whetstone_api.training_backend import Backend
 from whetstone_api.training_data import LossSpec, PreparationSpec, RowFilter
 from whetstone_api.training_distributed import World
@@ -111,8 +112,8 @@ class TrainingConfig(WireModel):
     """Where adapter and merged model are copied to."""
 
 
-class BenchmarkConfig(WireModel):
-    """What `whetstone_agent` reads."""
+class RunConfig(WireModel):
+    """What `whetstone_agent` reads of a run, whatever its suite."""
 
     object: ObjectIdentity
     report_url: str
@@ -131,13 +132,9 @@ class BenchmarkConfig(WireModel):
     """Folder of the adapter, read-only; its lineage lists the tasks in its training data. Absent for the base."""
     adapter_task_digests: list[str] = Field(default_factory=list)
     """Digests of the tasks in the adapter's training data, where known without its lineage."""
-    suite: HarborSuite
-    dataset_path: str
     agent: AgentSpec
-    agent_path: str | None = None
-    """Folder of the user's agent, read-only; absent for agents by name."""
     agent_socket: str = AGENT_SOCKET
-    """Where its container is reached."""
+    """Where the container of a user's agent is reached."""
     sampling: SamplingSpec
     attempts: int
     pass_at_k: list[int] | None = None
@@ -156,3 +153,23 @@ class BenchmarkConfig(WireModel):
     baseline_name: str | None = None
     baseline_path: str | None = None
     """Folder of the baseline's results."""
+
+
+class BenchmarkConfig(RunConfig):
+    """A run of Harbor tasks."""
+
+    suite: HarborSuite
+    dataset_path: str
+    agent_path: str | None = None
+    """Folder of the user's agent, read-only; absent for agents by name."""
+
+
+class ToolUseConfig(RunConfig):
+    """A run of questions that are answered by calling tools."""
+
+    tool_use: ToolUseSuite
+    environment_path: str
+    scorer_url: str | None = None
+    """Base URL of the API of the model that compares answers, ending in `/v1`; absent where none does."""
+    overseer_url: str | None = None
+    """The same of the overseer."""

@@ -3,12 +3,13 @@
 results.json      `RunArtifact`
 trials.parquet    a row a trial, the columns of `TrialScore`
 harbor/<job>/…    Harbor's job folder, whose `result.json` files are the truth
+episodes/…        of a `toolUse` suite instead: a folder a trial, whose `episode.json` files are the truth
 """
 
 from pydantic import Field
 
 from whetstone_api.benchmark_discipline import DisciplineFigures
-from whetstone_api.benchmark_result import RunComparison, RunResults
+from whetstone_api.benchmark_result import Interval, RunComparison, RunResults
 from whetstone_api.benchmark_suite import RefusedTask
 from whetstone_api.benchmark_target import EngineCheck, MeasuredTarget
 from whetstone_api.wire import WireModel
@@ -16,6 +17,9 @@ from whetstone_api.wire import WireModel
 RESULTS_FILE = "results.json"
 TRIALS_FILE = "trials.parquet"
 HARBOR_FOLDER = "harbor"
+EPISODES_FOLDER = "episodes"
+TRIAL_FOLDERS = (HARBOR_FOLDER, EPISODES_FOLDER)
+"""Where the folders of trials lie, of either kind of suite."""
 
 
 class StepScore(WireModel):
@@ -73,6 +77,24 @@ class TaskScore(WireModel):
     trials: list[TrialScore]
 
 
+class ToolUseComparability(WireModel):
+    """What further must be equal for two runs of a `toolUse` suite to be compared."""
+
+    environment: str
+    """Digest of collections and API document."""
+    steps: str
+    """Horizon, repeated actions and characters shown, as a canonical digest."""
+    tools: str
+    """How tools are offered, as a canonical digest."""
+    protocol: str
+    scorer: str
+    """Kind of scorer, and of a judge its model and prompts, as a canonical digest."""
+    overseer: str | None = None
+    """Its model and prompt as a canonical digest."""
+    expert: str
+    """When the expert acts, as a canonical digest."""
+
+
 class Comparability(WireModel):
     """What must be equal for two runs to be compared; model and adapter are the treatment and not in here."""
 
@@ -86,6 +108,8 @@ class Comparability(WireModel):
     """Harness and version, `harbor 0.26.0`."""
     images: str | None = None
     """Images that `suite.harbor.images.map` replaced, as a canonical digest; a prefix does not count."""
+    tool_use: ToolUseComparability | None = None
+    """Of a `toolUse` suite."""
 
 
 class EngineUse(WireModel):
@@ -97,6 +121,31 @@ class EngineUse(WireModel):
     mean: float
     maximum: float
     samples: int
+
+
+class ScenarioScore(WireModel):
+    """Tasks of a `toolUse` suite that offer the same kinds of tools."""
+
+    scenario: str
+    """`both, answerable`: which kinds of tools there are, and whether the question can be answered with them."""
+    tasks: int
+    """Tasks with at least one scored trial."""
+    mean: float
+    interval: Interval | None = None
+
+
+class ToolUseFigures(WireModel):
+    """What is told of a `toolUse` suite beyond scores."""
+
+    scenarios: list[ScenarioScore] = Field(default_factory=list)
+    ends: dict[str, int] = Field(default_factory=dict)
+    """Trials by how they ended."""
+    steps: dict[str, int] = Field(default_factory=dict)
+    """Steps by what they were."""
+    agent_steps: int = 0
+    expert_steps: int = 0
+    overseer_silent: int = 0
+    """Steps after which the overseer said nothing that can be used."""
 
 
 class RunArtifact(WireModel):
@@ -112,6 +161,8 @@ class RunArtifact(WireModel):
     engine_use: list[EngineUse] = Field(default_factory=list)
     """How busy the engines were, where they tell."""
     tasks: list[TaskScore] = Field(default_factory=list)
+    tool_use: ToolUseFigures | None = None
+    """Of a `toolUse` suite."""
     refused: list[RefusedTask] = Field(default_factory=list)
     """Tasks of the suite that were not run, each with its reason."""
     discipline: dict[str, DisciplineFigures] = Field(default_factory=dict)

@@ -1,6 +1,6 @@
 """The paired comparison of two runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from whetstone_api.benchmark_result import Interval, RunComparison, Verdict
 from whetstone_api.run_artifact import Comparability, RunArtifact, TaskScore
@@ -15,6 +15,16 @@ _NAMES = {
     "attempts": "spec.attempts",
     "harness": "the harness",
     "images": "the images (spec.suite.harbor.images.map)",
+}
+
+_TOOL_USE_NAMES = {
+    "environment": "the environment (spec.suite.toolUse.environment)",
+    "steps": "horizon, repeatedActions or observationCharacters (spec.suite.toolUse)",
+    "tools": "the tools (spec.suite.toolUse.tools)",
+    "protocol": "spec.suite.toolUse.protocol",
+    "scorer": "the scorer (spec.suite.toolUse.scorer)",
+    "overseer": "the overseer (spec.suite.toolUse.overseer)",
+    "expert": "the expert (spec.suite.toolUse.expert)",
 }
 
 
@@ -75,14 +85,17 @@ def verdict(paired: PairedDifference) -> Verdict:
 
 def differing(measured: Comparability, baseline: Comparability) -> str | None:
     """Say what makes two runs incomparable; None when nothing does."""
-    parts = []
-    for field, name in _NAMES.items():
-        here, there = getattr(measured, field), getattr(baseline, field)
-        if here != there:
-            parts.append(f"{name}: {_short(here)} here, {_short(there)} in the baseline")
+    parts = [*_parts(measured, baseline, _NAMES), *_parts(measured.tool_use, baseline.tool_use, _TOOL_USE_NAMES)]
     if not parts:
         return None
     return f"run and baseline differ in {'; '.join(parts)}; give both runs the same values"
+
+
+def _parts(measured: object, baseline: object, names: Mapping[str, str]) -> Iterator[str]:
+    for field, name in names.items():
+        here, there = getattr(measured, field, None), getattr(baseline, field, None)
+        if here != there:
+            yield f"{name}: {_short(here)} here, {_short(there)} in the baseline"
 
 
 def _further(found: dict[float, PairedDifference | None]) -> list[Interval]:

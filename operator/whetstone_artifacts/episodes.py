@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whetstone_api.run_artifact import HARBOR_FOLDER, TrialScore
+from whetstone_api.run_artifact import TRIAL_FOLDERS, TrialScore
 
 Message = dict[str, Any]
 
@@ -40,7 +40,8 @@ def read_episodes(output: Path, trial: TrialScore) -> list[Episode]:
         output: Folder of the run's results.
         trial: The trial.
     """
-    folder = next(iter(sorted(output.glob(f"{HARBOR_FOLDER}/*/{trial.trial}"))), None)
+    folders = [found for name in TRIAL_FOLDERS for found in sorted(output.glob(f"{name}/*/{trial.trial}"))]
+    folder = next(iter(folders), None)
     if folder is None or trial.reward is None:
         return []
     if trial.steps is None:
@@ -59,7 +60,8 @@ def read_episodes(output: Path, trial: TrialScore) -> list[Episode]:
 
 def _conversation(agent: Path, trial: Path) -> tuple[list[Message], list[dict[str, Any]] | None]:
     try:
-        return json.loads((agent / "messages.jsonl").read_text().splitlines()[0])["messages"], None
+        said = json.loads((agent / "messages.jsonl").read_text().splitlines()[0])
+        return said["messages"], said.get("tools")
     except (OSError, ValueError, LookupError, TypeError):
         pass
     try:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from integration.api import Api, Object, Refused
-from integration.constraints import rules
+from integration.constraints import rules, tooluse
 from integration.constraints.objects import VARIANTS, read, steps_of, with_value
 from integration.constraints.table import ENUMS, FORMATS, ITEMS, LENGTHS, MEMBERS, RANGES, Format
 from whetstone_api.crdgen import KINDS, resource_schema
@@ -127,6 +127,7 @@ def with_companions(obj: Object, path: str, value: Any) -> Object:
     if path == "spec.backend" and value == "Unsloth":
         for name in ("initAdapter", "distributed", "plan"):
             del obj["spec"][name]
+    tooluse.with_companions(obj, path, value)
     if path == "spec.concurrency":
         obj["spec"]["shards"] = 1
     if path == "spec.shards":

@@ -11,6 +11,7 @@ from whetstone_agent.agents.errors import ModelRefusedError
 from whetstone_agent.agents.usage import outgrown
 from whetstone_agent.api_key import NO_KEY
 from whetstone_agent.tooluse.conversation import Conversation, Turn
+from whetstone_agent.tooluse.outcomes import End
 
 _RETRIES: Final = 3
 _REQUEST_SECONDS: Final = 600.0
@@ -22,6 +23,18 @@ REFUSED: Final = frozenset({401, 403, 404})
 
 class ContextOutgrownError(Exception):
     """The conversation no longer fits the model's context: the model's own doing."""
+
+
+class UsedUpError(Exception):
+    """What the agent may use in an episode is used up: its own end.
+
+    Args:
+        end: Which limit it was.
+    """
+
+    def __init__(self, end: End) -> None:
+        super().__init__(str(end))
+        self.end = end
 
 
 class ModelFailedError(Exception):
@@ -36,6 +49,7 @@ class Agent(Protocol):
 
         Raises:
             ContextOutgrownError: The conversation is too long.
+            UsedUpError: The agent has used up what it may.
             ModelFailedError: Nobody answers.
             ModelRefusedError: The server refuses the key, or knows no such model; this ends a run.
         """
@@ -69,10 +83,19 @@ class ModelAgent:
         settings: How it is asked.
         api_key: The server's key.
         retries: How often a call is tried again that failed by the server's doing.
+        seconds_left: Says how long the next call may take; ten minutes at most.
     """
 
-    def __init__(self, settings: ModelSettings, *, api_key: str = NO_KEY, retries: int = _RETRIES) -> None:
+    def __init__(
+        self,
+        settings: ModelSettings,
+        *,
+        api_key: str = NO_KEY,
+        retries: int = _RETRIES,
+        seconds_left: Callable[[], float] = lambda: _REQUEST_SECONDS,
+    ) -> None:
         self._settings = settings
+        self._seconds_left = seconds_left
         self._client = OpenAI(base_url=settings.url, api_key=api_key, max_retries=retries, timeout=_REQUEST_SECONDS)
 
     def __enter__(self) -> Self:
@@ -95,6 +118,7 @@ class ModelAgent:
                 top_p=settings.top_p,
                 max_tokens=settings.max_tokens,
                 seed=settings.seed,
+                timeout=min(_REQUEST_SECONDS, self._seconds_left()),
                 **offered,
             )
         except APIStatusError as error:

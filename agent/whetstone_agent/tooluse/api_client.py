@@ -63,6 +63,15 @@ class ApiClient:
     def __exit__(self, *exception: object) -> None:
         self._client.close()
 
+    def reach(self) -> None:
+        """Make sure that something answers there, whatever it says.
+
+        Raises:
+            httpx.HTTPError: Nothing does.
+        """
+        with self._client.stream("GET", self.url):
+            return
+
     def call(self, operation: Operation, args: Mapping[str, Any]) -> Answer:
         """Call an operation.
 

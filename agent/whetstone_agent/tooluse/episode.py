@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field
 from whetstone_api.wire import WireModel
 
-from whetstone_agent.tooluse.agents import Agent, ContextOutgrownError, ModelFailedError
+from whetstone_agent.tooluse.agents import Agent, ContextOutgrownError, ModelFailedError, UsedUpError
 from whetstone_agent.tooluse.conversation import Conversation, Protocol, Turn, same_action
 from whetstone_agent.tooluse.env import ToolUseEnv
 from whetstone_agent.tooluse.expert import ExpertMode, ExpertSettings
@@ -181,6 +181,8 @@ class _Run:
                 turn, actor, other = self._next()
             except ContextOutgrownError:
                 return self._record({"end": End.CONTEXT_LENGTH, "success": False}, terminated=False)
+            except UsedUpError as error:
+                return self._record({"end": error.end, "success": False}, terminated=False)
             except ModelFailedError as error:
                 return self._record({"end": End.MODEL_FAILED, "success": False}, terminated=False, error=str(error))
             ended = self._do(turn, actor, other)

@@ -8,10 +8,15 @@ from whetstone_agent.tooluse.episode import Actor, EpisodeRecord
 type Row = dict[str, Any]
 
 
-def sft_rows(episodes: Sequence[EpisodeRecord]) -> Iterator[Row]:
-    """Yield the conversations of successful episodes; steps that should not be imitated are marked `suboptimal`."""
+def sft_rows(episodes: Sequence[EpisodeRecord], *, least: float = 1.0) -> Iterator[Row]:
+    """Yield the conversations of successful episodes; steps that should not be imitated are marked `suboptimal`.
+
+    Args:
+        episodes: Void ones are left out.
+        least: Lowest reward that is taken; at 0 failures too.
+    """
     for one in episodes:
-        if one.success:
+        if not one.void and float(one.success) >= least:
             yield {"messages": _marked(one), **_shared(one)}
 
 

@@ -1,4 +1,4 @@
-"""What Harbor's trial folders say about each trial: its times, and step by step what was done."""
+"""What the folders of trials say, in Harbor's form, about each trial: its times, and step by step what was done."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from whetstone_api.run_artifact import HARBOR_FOLDER
+from whetstone_api.run_artifact import TRIAL_FOLDERS
 
 from whetstone_artifacts.report.untrusted import NOTHING, Shown, items, mapping, read_json, read_text, shown
 
@@ -18,7 +18,7 @@ PHASES: Final = {
 }
 """Harbor's phases of a trial and what they are called."""
 _DEEPEST: Final = 4
-"""Folders between a run's `harbor` and its trials, at most."""
+"""Folders between a run's `harbor`, or `episodes`, and its trials, at most."""
 _LOGS: Final = ("oracle.txt", "terminus_2.pane", "trial.log")
 
 
@@ -34,6 +34,8 @@ class Step:
     commands: list[Shown]
     outputs: list[Shown]
     tokens: str = ""
+    note: str = ""
+    """Who did it and what it was worth, in runs of the tool-use gym."""
 
     @property
     def size(self) -> int:
@@ -71,7 +73,7 @@ def find_trials(results: Path, names: Collection[str]) -> dict[str, Path]:
         names: The trials.
     """
     found: dict[str, Path] = {}
-    level = [results / HARBOR_FOLDER]
+    level = [results / name for name in TRIAL_FOLDERS]
     for _ in range(_DEEPEST):
         below = [path for folder in level for path in folders(folder)]
         found.update({path.name: path for path in below if path.name in names})
@@ -124,7 +126,13 @@ def _steps(part: Path, folder: Path) -> Iterator[Step]:
                 for result in items(mapping(step.get("observation")).get("results"))
             ],
             tokens=", ".join(f"{count} {kind}" for count, kind in counts if count),
+            note=_note(mapping(step.get("extra"))),
         )
+
+
+def _note(extra: dict[str, Any]) -> str:
+    parts = (extra.get("actor"), extra.get("category"))
+    return ": ".join(shown(part, limit=40).head for part in parts if isinstance(part, str))
 
 
 def _command(call: dict[str, Any]) -> object:

@@ -109,6 +109,9 @@ def gather_evidence(runs: Sequence[BenchmarkRun], *, server: str, promotion: Pro
     for run in runs:
         if run.spec.target.model_server_ref.name != server or not labels.items() <= run.metadata.labels.items():
             continue
+        if run.spec.suite.assisted:
+            # Its score is in part the expert's.
+            continue
         status = run.status
         if not (run.status.is_true(ConditionType.COMPLETE) and run.status.is_true(ConditionType.VALID)):
             continue

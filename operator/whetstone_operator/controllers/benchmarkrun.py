@@ -28,6 +28,7 @@ from whetstone_operator.controllers.references import (
     require_baseline,
     require_claims,
     require_config_map,
+    require_secret_key,
     require_server,
 )
 from whetstone_operator.controllers.run_progress import (
@@ -167,7 +168,9 @@ class Attempt:
         if self._plan is None:
             return
         await require_claims(work, _claim_fields(self._plan))
-        await require_account(work, RUNNER_ACCOUNT)
+        if work.resource.spec.suite.tool_use is None:
+            await require_account(work, RUNNER_ACCOUNT)
+        await _require_keys(work)
         if (code := work.resource.spec.agent.config_map_ref) is not None:
             await require_config_map(work, name=code.name, field="spec.agent.configMapRef")
         await work.context.kube.apply(benchmark_config_map(self._plan))
@@ -204,6 +207,13 @@ class Attempt:
         deployment = await _deployment(work)
         ended_at = (self._job or {}).get("status", {}).get("completionTime")
         return None if deployment is None else identity_change(target.engine, deployment, ended_at=ended_at)
+
+
+async def _require_keys(work: Run) -> None:
+    """Check that the keys exist that trials of a `toolUse` suite cannot do without."""
+    suite = work.resource.spec.suite.tool_use
+    for field, reference in (suite.secrets if suite is not None else {}).items():
+        await require_secret_key(work, reference, field=field)
 
 
 async def _deployment(work: Run) -> dict[str, Any] | None:
@@ -244,7 +254,7 @@ def _measured(job: dict[str, Any]) -> MeasuredTarget | None:
 def _claim_fields(plan: BenchmarkPlan) -> dict[str, str]:
     spec = plan.run.spec
     fields = {
-        "spec.suite.harbor.dataset.uri": spec.suite.harbor.dataset.claim,
+        **spec.suite.claims,
         "spec.output.uri": spec.output.claim,
         **({"spec.agent.source.uri": spec.agent.source.claim} if spec.agent.source else {}),
     }

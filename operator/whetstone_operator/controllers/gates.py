@@ -54,13 +54,20 @@ def judge_gates(
     validity = judge_validity(results, spec.maximum_error_rate)
     if validity.status == "False":
         return validity
+    if spec.suite.assisted:
+        return Judgement(
+            status="False",
+            reason=Reason.EXPERT_ASSISTED,
+            message="spec.suite.toolUse.expert acted in the model's place, so the run is no score of the model; for"
+            " one, leave expert out in a new run",
+        )
     if contaminated:
         named = ", ".join(contaminated[:NAMED_TASKS])
         return Judgement(
             status="False",
             reason=Reason.CONTAMINATED,
             message=f"{len(contaminated)} tasks of the suite were in the adapter's training data ({named}); "
-            "leave them out by spec.suite.harbor.tasks.exclude in a new run, or train without them",
+            f"leave them out by {spec.suite.filter_field} in a new run, or train without them",
         )
     if not spec.gates:
         return Judgement(status="Unknown", reason=Reason.NO_GATES, message="spec.gates is empty; nothing to pass")

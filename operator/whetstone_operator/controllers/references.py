@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from whetstone_api.access import SecretKeyRef
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.modelserver import ModelServer
@@ -181,6 +182,26 @@ async def require_secret(work: Work[Any], name: str, *, scheme: Scheme, field: s
         problem = f"{field}: Secret {name} has no key {lacking}; add it"
         raise Waiting(Reason.SECRET_NOT_FOUND, problem, LOOK_AGAIN_SECONDS)
     return data
+
+
+async def require_secret_key(work: Work[Any], reference: SecretKeyRef, *, field: str) -> None:
+    """Check that a key of a Secret exists.
+
+    Args:
+        work: The object whose pods read it.
+        reference: Secret and key.
+        field: Where the user named it.
+
+    Raises:
+        Waiting: It does not.
+    """
+    secret = await work.context.kube.get(SECRET, work.namespace, reference.name)
+    if secret is None:
+        problem = f"{field}.name: Secret {reference.name} does not exist in namespace {work.namespace}; create it"
+        raise Waiting(Reason.SECRET_NOT_FOUND, problem, LOOK_AGAIN_SECONDS)
+    if reference.key not in (secret.get("data") or {}):
+        problem = f"{field}.key: Secret {reference.name} has no key {reference.key}; add it"
+        raise Waiting(Reason.SECRET_NOT_FOUND, problem, LOOK_AGAIN_SECONDS)
 
 
 async def require_account(work: Work[BenchmarkRun], name: str) -> None:

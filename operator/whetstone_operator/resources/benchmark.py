@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from whetstone_api.benchmark_suite import EnvironmentKind
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.benchmarkrun import BenchmarkRun, BenchmarkRunSpec
-from whetstone_api.jobs import BenchmarkConfig, ObjectIdentity
+from whetstone_api.jobs import BenchmarkConfig, ObjectIdentity, RunConfig
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.source import Source
 from whetstone_api.vocabulary import CONFIG_PATH, Annotation, Label
@@ -20,6 +19,7 @@ from whetstone_operator.resources.agent_container import (
 )
 from whetstone_operator.resources.job_pod import JobPlan, build_config_map, build_job, job_hash, report_url
 from whetstone_operator.resources.judge import judge_environment, judge_url
+from whetstone_operator.resources.tooluse import tool_use_config, tool_use_environment
 from whetstone_operator.settings import Settings
 
 RUNNER_ACCOUNT = "whetstone-runner"
@@ -82,10 +82,24 @@ def run_job_name(run: BenchmarkRun, retry: str | None) -> str:
     return f"{run.metadata.name}-run-{job_hash(run, retry)}"
 
 
-def benchmark_config(plan: BenchmarkPlan) -> BenchmarkConfig:
+def benchmark_config(plan: BenchmarkPlan) -> RunConfig:
     """Return what the runner reads."""
-    run, spec = plan.run, plan.run.spec
+    spec, common = plan.run.spec, _common_config(plan)
+    if spec.suite.tool_use is not None:
+        return tool_use_config(spec.suite.tool_use, common)
+    if spec.suite.harbor is None:
+        raise ValueError("the schema lets no suite through that is none")
     return BenchmarkConfig(
+        **dict(common),
+        suite=spec.suite.harbor,
+        dataset_path=spec.suite.harbor.dataset.mount_path,
+        agent_path=spec.agent.code_path,
+    )
+
+
+def _common_config(plan: BenchmarkPlan) -> RunConfig:
+    run, spec = plan.run, plan.run.spec
+    return RunConfig(
         object=ObjectIdentity(
             kind=run.kind_name, namespace=run.metadata.namespace, name=run.metadata.name, uid=run.metadata.uid
         ),
@@ -99,10 +113,7 @@ def benchmark_config(plan: BenchmarkPlan) -> BenchmarkConfig:
             plural=run.plural, namespace=run.metadata.namespace, name=run.metadata.name
         ),
         adapter_path=plan.adapter_source.mount_path if plan.adapter_source else None,
-        suite=spec.suite.harbor,
-        dataset_path=spec.suite.harbor.dataset.mount_path,
         agent=spec.agent,
-        agent_path=spec.agent.code_path,
         sampling=spec.sampling,
         attempts=spec.attempts,
         pass_at_k=_told_ks(spec),
@@ -136,15 +147,9 @@ def benchmark_config_map(plan: BenchmarkPlan) -> dict[str, Any]:
 
 def claims(plan: BenchmarkPlan) -> dict[str, bool]:
     """Return whether each claim that the runner mounts is writable, by name."""
-    read = {plan.run.spec.suite.harbor.dataset.claim}
+    read = set(plan.run.spec.suite.claims.values())
     read |= {source.claim for source in (plan.adapter_source, plan.baseline_output) if source}
     return dict.fromkeys(read, False) | code_claims(plan.run.spec.agent) | {plan.run.spec.output.claim: True}
-
-
-def _makes_pods(spec: BenchmarkRunSpec) -> bool:
-    """Say whether the runner needs rights in the cluster; where trials run beside it, they must not find a token."""
-    environment = spec.suite.harbor.environment
-    return environment is None or environment.kind is EnvironmentKind.POD
 
 
 def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
@@ -171,11 +176,15 @@ def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
                 code_volume=code_volume(spec.agent),
             ),
             resources=spec.resources,
-            service_account=RUNNER_ACCOUNT if _makes_pods(spec) else None,
+            service_account=RUNNER_ACCOUNT if spec.suite.makes_pods else None,
             backoff_limit=BACKOFF_LIMIT,
             deadline_seconds=spec.active_deadline_seconds,
             queue=spec.queue_name,
-            environment=(runner_environment(spec.target.model_server_ref.name), *judge_environment(spec)),
+            environment=(
+                runner_environment(spec.target.model_server_ref.name),
+                *judge_environment(spec),
+                *tool_use_environment(spec.suite.tool_use),
+            ),
         )
     )
     return in_shards(manifest, shards=spec.shards, concurrency=plan.concurrency)

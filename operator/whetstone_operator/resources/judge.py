@@ -3,7 +3,6 @@
 from typing import Any
 
 from whetstone_api.benchmark_judge import JUDGE_KEY_VARIABLE
-from whetstone_api.benchmark_suite import EnvironmentKind
 from whetstone_api.benchmarkrun import BenchmarkRun, BenchmarkRunSpec
 
 from whetstone_operator.resources.access import runner_environment
@@ -12,15 +11,13 @@ from whetstone_operator.resources.access import runner_environment
 def judge_url(run: BenchmarkRun) -> str | None:
     """Return the base URL of the judge's API; None without a judge."""
     judge = run.spec.judge
-    if judge is None or judge.model_server_ref is None:
-        return None if judge is None else judge.url
-    return f"http://{judge.model_server_ref.name}.{run.metadata.namespace}.svc/v1"
+    return None if judge is None else judge.base_url(run.metadata.namespace)
 
 
 def judge_environment(spec: BenchmarkRunSpec) -> tuple[dict[str, Any], ...]:
     """Return the variable with the judge's key; none where trials run beside the runner, which would find it."""
-    judge, environment = spec.judge, spec.suite.harbor.environment
-    if judge is None or (environment is not None and environment.kind is EnvironmentKind.PROCESS):
+    judge = spec.judge
+    if judge is None or spec.suite.beside_runner:
         return ()
     if judge.model_server_ref is not None:
         return (runner_environment(judge.model_server_ref.name, variable=JUDGE_KEY_VARIABLE),)

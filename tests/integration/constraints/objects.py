@@ -4,6 +4,7 @@ import copy
 import re
 from typing import Any
 
+from integration.constraints.tooluse import AGENT, tool_use
 from whetstone_api.vocabulary import API_VERSION
 
 Object = dict[str, Any]
@@ -494,6 +495,15 @@ def benchmark_run(*, improving: bool, gate: Object = GATE, agent: Object = NAMED
     return _object("BenchmarkRun", "run", spec, status)
 
 
+def tool_use_run(*, by_url: bool) -> Object:
+    """Return a run of questions that are answered by calling tools."""
+    run = benchmark_run(improving=False, agent=AGENT)
+    run["spec"]["suite"] = {"toolUse": tool_use(by_url=by_url)}
+    run["spec"]["collect"]["preference"]["pairs"] = "Branches"
+    run["status"]["results"]["expertSteps"] = 1
+    return run
+
+
 VARIANTS: dict[str, tuple[Object, ...]] = {
     "ModelServer": (
         model_server(promoted=False),
@@ -514,6 +524,8 @@ VARIANTS: dict[str, tuple[Object, ...]] = {
         benchmark_run(improving=False, gate=CAPPED_GATE),
         benchmark_run(improving=False, agent={"importPath": "mine:Agent", "configMapRef": {"name": "mine"}}),
         benchmark_run(improving=False, agent={"importPath": "mine:Agent", "source": {"uri": "pvc://data/agent"}}),
+        tool_use_run(by_url=True),
+        tool_use_run(by_url=False),
     ),
 }
 

@@ -151,6 +151,128 @@ def _gates(node: str, first: str, *, variant: int = 0) -> list[RuleRow]:
     ]
 
 
+TOOL_USE = "spec.suite.toolUse"
+HARBOR = {"dataset": {"uri": "pvc://c/p"}}
+
+
+def _model(node: str, path: str) -> list[RuleRow]:
+    """Return the rules of a model by reference, which the first variant names by URL."""
+    return [
+        RuleRow(
+            node=f"BenchmarkRun.{node}",
+            message="give exactly one of modelServerRef and url",
+            accept=({f"{path}.secretRef": MISSING},),
+            reject=(
+                {f"{path}.modelServerRef": {"name": "server"}},
+                {f"{path}.url": MISSING, f"{path}.secretRef": MISSING},
+            ),
+            variant=5 if "judge" in path else 6,
+        ),
+        RuleRow(
+            node=f"BenchmarkRun.{node}",
+            message="secretRef belongs to url",
+            accept=({f"{path}.secretRef": MISSING},),
+            reject=({f"{path}.url": MISSING, f"{path}.modelServerRef": {"name": "server"}},),
+            variant=5 if "judge" in path else 6,
+        ),
+    ]
+
+
+def _tool_use() -> list[RuleRow]:
+    """Return the rules of a suite of questions that are answered by calling tools, and of what may stand beside it."""
+    expert, pairs = f"{TOOL_USE}.expert", "spec.collect.preference.pairs"
+    plain = {pairs: "Attempts"}
+    return [
+        _plain_uri(f"BenchmarkRun.{TOOL_USE}.environment", variant=5),
+        RuleRow(
+            node="BenchmarkRun.spec.suite",
+            message="give exactly one of harbor and toolUse",
+            accept=({f"{TOOL_USE}.horizon": 1},),
+            reject=({"spec.suite.harbor": HARBOR}, {TOOL_USE: MISSING, **plain}),
+            variant=5,
+        ),
+        RuleRow(
+            node=f"BenchmarkRun.{TOOL_USE}.tools",
+            message="topK is above largestTopK",
+            accept=(
+                {f"{TOOL_USE}.tools": {"topK": 11}},
+                {f"{TOOL_USE}.tools": {"topK": 11, "topKBy": "Agent", "largestTopK": 11}},
+            ),
+            reject=({f"{TOOL_USE}.tools": {"topK": 11, "topKBy": "Agent"}},),
+            variant=5,
+        ),
+        RuleRow(
+            node=f"BenchmarkRun.{TOOL_USE}.scorer",
+            message="kind Judge and judge go together",
+            accept=({f"{TOOL_USE}.scorer": {"kind": "Exact"}},),
+            reject=({f"{TOOL_USE}.scorer": {"kind": "Judge"}}, {f"{TOOL_USE}.scorer.kind": "Exact"}),
+            variant=5,
+        ),
+        *_model(f"{TOOL_USE}.scorer.judge", f"{TOOL_USE}.scorer.judge"),
+        *_model(f"{TOOL_USE}.overseer", f"{TOOL_USE}.overseer"),
+        RuleRow(
+            node=f"BenchmarkRun.{expert}",
+            message="alternates and branches need an expert",
+            accept=({expert: MISSING, **plain}, {expert: {"mode": "GroundTruth", "alternates": True}, **plain}),
+            reject=({expert: {"alternates": True}, **plain}, {expert: {"alternates": True, "branches": 1}}),
+            variant=5,
+        ),
+        RuleRow(
+            node=f"BenchmarkRun.{expert}",
+            message="branches need alternates: true",
+            accept=({f"{expert}.branches": 2},),
+            reject=({f"{expert}.alternates": False},),
+            variant=5,
+        ),
+        RuleRow(
+            node="BenchmarkRun.spec",
+            message="suite.toolUse has no agent but the model",
+            accept=({"spec.agent": MISSING}, {"spec.agent": {"budget": {"runTokens": 1}}}),
+            reject=(
+                {"spec.agent": {"name": "whetstone"}},
+                {"spec.agent": {"importPath": "m:C", "configMapRef": {"name": "code"}}},
+                {"spec.agent": {"options": {"a": "b"}}},
+            ),
+            variant=5,
+        ),
+        RuleRow(
+            node="BenchmarkRun.spec",
+            message="of agent.parameters only maxTokens means something",
+            accept=({"spec.agent": {"parameters": {"maxTokens": 1}}},),
+            reject=tuple(
+                {"spec.agent": {"parameters": {name: value}}}
+                for name, value in {
+                    "maxTurns": 2,
+                    "contextTokens": 16,
+                    "systemPrompt": "a",
+                    "historyTurns": 1,
+                    "observationCharacters": 1,
+                    "commandSeconds": 1,
+                    "repeatedCommands": 2,
+                }.items()
+            ),
+            variant=5,
+        ),
+        RuleRow(
+            node="BenchmarkRun.spec",
+            message="collect.preference.pairs Alternates needs",
+            accept=({pairs: "Alternates"},),
+            reject=(
+                {pairs: "Alternates", f"{expert}.branches": 0, f"{expert}.alternates": False},
+                {pairs: "Alternates", "spec.suite": {"harbor": HARBOR}},
+            ),
+            variant=5,
+        ),
+        RuleRow(
+            node="BenchmarkRun.spec",
+            message="collect.preference.pairs Branches needs",
+            accept=({pairs: "Branches"},),
+            reject=({f"{expert}.branches": 0}, {"spec.suite": {"harbor": HARBOR}}),
+            variant=5,
+        ),
+    ]
+
+
 UNSLOTH = {
     "spec.backend": "Unsloth",
     **dict.fromkeys(("spec.initAdapter", "spec.distributed", "spec.plan"), MISSING),
@@ -726,6 +848,7 @@ RULES: tuple[RuleRow, ...] = (
         reject=({"spec.judge.url": MISSING, **BY_SERVER},),
         variant=1,
     ),
+    *_tool_use(),
     *_gates("BenchmarkRun.spec.gates", "spec.gates.0"),
     *_gates("ModelServer.spec.aliases[].promotion.gates", "spec.aliases.0.promotion.gates.0", variant=1),
 )

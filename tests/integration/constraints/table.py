@@ -7,6 +7,7 @@ generated schema has a constraint without a row, or a row has no constraint.
 from collections.abc import Mapping
 from typing import Any
 
+from integration.constraints import tooluse
 from integration.constraints.objects import DIGEST
 
 METRICS = (
@@ -17,6 +18,7 @@ METRICS = (
 BR, LT, MS = "BenchmarkRun", "LoRATrainingJob", "ModelServer"
 
 ENUMS: Mapping[str, tuple[Any, ...]] = {
+    **tooluse.ENUMS,
     f"{BR}.spec.agent.name": ("terminus-2", "whetstone", "oracle", "nop"),
     f"{BR}.spec.suite.harbor.environment.kind": ("Pod", "Process"),
     f"{BR}.spec.suite.harbor.environment.networkLimits": ("Enforced", "BestEffort"),
@@ -57,6 +59,7 @@ ENUMS: Mapping[str, tuple[Any, ...]] = {
 }
 
 RANGES: Mapping[str, tuple[int, int]] = {
+    **tooluse.RANGES,
     f"{BR}.spec.activeDeadlineSeconds": (1, 31536000),
     f"{BR}.spec.agent.budget.runTokens": (1, 1_000_000_000_000),
     f"{BR}.spec.agent.budget.tokens": (1, 1_000_000_000),
@@ -119,6 +122,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
 }
 
 ITEMS: Mapping[str, tuple[int, int]] = {
+    **tooluse.ITEMS,
     f"{LT}.spec.workspace.claimTemplate.accessModes": (1, 3),
     f"{BR}.spec.gates": (0, 16),
     f"{BR}.spec.passAtK": (0, 16),
@@ -188,6 +192,7 @@ MEMBERS: Mapping[str, tuple[int, int]] = {
 }
 
 LENGTHS: Mapping[str, tuple[int, int]] = {
+    **tooluse.LENGTHS,
     f"{BR}.spec.agent.configMapRef.name": (1, 253),
     f"{BR}.spec.agent.options.*": (0, 4096),
     f"{BR}.spec.agent.parameters.systemPrompt": (1, 16384),
@@ -520,7 +525,35 @@ IMPORT_PATH = Format(
     reject=("", "m", "m:", ":C", "m/a:C", "m:C.D", "1m:C", "m: C"),
 )
 
+PROBABILITY = Format(
+    0, 8, accept=("0", "0.5", "1", "1.0", "0.923456"), reject=("", "1.5", ".5", "0.", "-1", "2", "0,5", "5e-1")
+)
+JSON_FILE = Format(
+    1,
+    253,
+    accept=("t.json", "Train_1-a.v2.json", "a" * 248 + ".json"),
+    reject=("train", "a/b.json", "../t.json", ".json", "t.jsonl", "t .json"),
+)
+HEADER = Format(1, 100, accept=("X", "X-Api-Key", "a" * 100), reject=("X Y", "X:", "X_Y", "X\n"))
+
 FORMATS: Mapping[str, Format] = {
+    f"{tooluse.SUITE}.environment.uri": URI,
+    f"{tooluse.SUITE}.instances.file": JSON_FILE,
+    f"{tooluse.SUITE}.api.url": WEB_URL,
+    f"{tooluse.SUITE}.api.secretRef.name": SECRET_NAME,
+    f"{tooluse.SUITE}.api.secretRef.key": SECRET_KEY,
+    f"{tooluse.SUITE}.api.header": HEADER,
+    f"{tooluse.SUITE}.expert.epsilon": PROBABILITY,
+    **{
+        f"{tooluse.SUITE}.{model}.{field}": form
+        for model in ("scorer.judge", "overseer")
+        for field, form in (
+            ("modelServerRef.name", OBJECT_NAME),
+            ("url", WEB_URL),
+            ("secretRef.name", SECRET_NAME),
+            ("secretRef.key", SECRET_KEY),
+        )
+    },
     f"{BR}.spec.agent.importPath": IMPORT_PATH,
     f"{BR}.spec.agent.source.uri": URI,
     f"{BR}.spec.baselineRef.name": OBJECT_NAME,

@@ -88,7 +88,7 @@ async def test_shard_killed_before_it_scored_scores_when_it_is_started_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("whetstone_agent.run.publish_results", die)
+        patch.setattr("whetstone_agent.run_end.publish_results", die)
         with pytest.raises(KeyboardInterrupt):
             await run_shard(config, local, 1)
     before = trials_in(config)

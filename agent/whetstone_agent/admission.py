@@ -54,7 +54,7 @@ def admit_tasks(dataset: Path, suite: HarborSuite, offer: Offer = OFFER) -> Admi
     Raises:
         RunFailure: `TASKS_INVALID`, naming the tasks, what they lack and the fix.
     """
-    where = f"spec.suite.harbor.dataset ({suite.dataset.uri})"
+    where = _where(suite)
     chosen = _chosen(dataset, suite, where)
     bundled = _bundled(dataset, where)
     tasks: list[AdmittedTask] = []
@@ -66,7 +66,7 @@ def admit_tasks(dataset: Path, suite: HarborSuite, offer: Offer = OFFER) -> Admi
         else:
             tasks.append(task)
     if refused and (suite.refused is WhenRefused.FAIL or not tasks):
-        raise RunFailure(Reason.TASKS_INVALID, _faults(where, refused, suite))
+        raise RunFailure(Reason.TASKS_INVALID, told_faults(refused, suite))
     return Admission(tasks=tasks, refused=refused)
 
 
@@ -98,12 +98,18 @@ def _chosen(dataset: Path, suite: HarborSuite, where: str) -> list[Path]:
     return chosen
 
 
-def _faults(where: str, refused: Sequence[RefusedTask], suite: HarborSuite) -> str:
+def told_faults(refused: Sequence[RefusedTask], suite: HarborSuite) -> str:
+    """Return the message of a run that ends because of refused tasks: the tasks, what they lack, and the fix."""
+    where = _where(suite)
     told = "; ".join(f"task {one.task!r}: {one.message}" for one in refused[:_SHOWN_FAULTS])
     more = f" (and {len(refused) - _SHOWN_FAULTS} more)" if len(refused) > _SHOWN_FAULTS else ""
     if suite.refused is WhenRefused.FAIL:
         return f"{where}: {told}{more}; spec.suite.harbor.refused: Exclude runs without such tasks"
     return f"{where}: no task is left, all {len(refused)} are refused: {told}{more}"
+
+
+def _where(suite: HarborSuite) -> str:
+    return f"spec.suite.harbor.dataset ({suite.dataset.uri})"
 
 
 def _select(folders: Sequence[Path], suite: HarborSuite) -> list[Path]:

@@ -51,6 +51,16 @@ def environment_identity(environment: TrialEnvironment | None) -> dict[str, Any]
     return identity
 
 
+def oracle_identity(config: BenchmarkConfig) -> dict[str, Any]:
+    """Return what a run asks of its tasks' own solutions; nothing where it asks nothing. Their verdicts are a result,
+    and where they are kept changes nothing."""
+    oracle = config.suite.oracle
+    if oracle is None:
+        return {}
+    minimum = format(Decimal(oracle.minimum_reward).normalize(), "f")
+    return {"oracle": {"minimumReward": minimum, "withoutSolution": oracle.without_solution.value}}
+
+
 def recipe_digest(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> str:
     """Return the digest of what was asked: suite, agent, sampling, attempts and the target's content."""
     resources = config.suite.trial_resources
@@ -65,6 +75,7 @@ def recipe_digest(config: BenchmarkConfig, tasks: Sequence[AdmittedTask]) -> str
             "attempts": config.attempts,
             "target": config.adapter_digest or config.served_name,
             **({"images": images} if images else {}),
+            **oracle_identity(config),
         }
     )
 

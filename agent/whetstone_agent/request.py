@@ -1,7 +1,7 @@
 """A run that can start, and this process's part of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -44,15 +44,28 @@ class RunRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Request(RunRequest):
-    """A run of Harbor tasks that can start: they are admitted."""
+    """A run of Harbor tasks that are admitted. Which of them their own solutions rule out is no part of its recipe."""
 
     under = HARBOR_FOLDER
 
     config: BenchmarkConfig
     tasks: list[AdmittedTask]
     refused: list[RefusedTask]
+    excluded: frozenset[str] = field(default_factory=frozenset)
+    """Names of tasks that are admitted and yet not run, as far as this shard knows."""
+
+    def without(self, refused: Sequence[RefusedTask]) -> "Request":
+        """Return the run without some tasks."""
+        names = self.excluded | {one.task for one in refused}
+        both = {one.task: one for one in (*self.refused, *refused)}
+        return replace(self, excluded=frozenset(names), refused=[both[name] for name in sorted(both)])
+
+    @property
+    def run_tasks(self) -> list[AdmittedTask]:
+        """Tasks that are run."""
+        return [task for task in self.tasks if task.name not in self.excluded]
 
     @property
     def own_tasks(self) -> list[AdmittedTask]:
-        """Tasks of this shard."""
-        return self.shard.tasks(self.tasks)
+        """Tasks that this shard runs; what others exclude does not shift them from shard to shard."""
+        return [task for task in self.shard.tasks(self.tasks) if task.name not in self.excluded]

@@ -14,7 +14,7 @@ from whetstone_artifacts.adoption import find_run
 from whetstone_artifacts.lock import output_lock, shared_lock
 from whetstone_artifacts.reporting import Reporter
 
-from whetstone_agent.admission import admit_tasks, count_refused
+from whetstone_agent.admission import admit_tasks, count_refused, told_faults
 from whetstone_agent.agents.catalog import asks_model, validate_agent
 from whetstone_agent.agents.doorway import model_door
 from whetstone_agent.collect import collect
@@ -33,6 +33,8 @@ from whetstone_agent.harness import (
     run_job,
 )
 from whetstone_agent.judge import judge_run
+from whetstone_agent.oracle.check import check_tasks
+from whetstone_agent.oracle.findings import checked, read_findings
 from whetstone_agent.preflight import check_target
 from whetstone_agent.recipe import comparability, recipe_digest
 from whetstone_agent.request import Request
@@ -81,11 +83,13 @@ async def run_benchmark(
     request = _admit(config, shard or Shard.of(config))
     holder = f"{config.object.uid} {config.shards}"
     with shared_lock(request.output, holder=holder), output_lock(request.folder):
-        settings = _settings(request, environment or choose_environment(config) or EnvironmentChoice())
-        artifact = await _adopt_or_prepare(request, settings)
+        sandbox = environment or choose_environment(config) or EnvironmentChoice()
+        artifact = _adopt(request)
         adopted = artifact is not None
         if artifact is None:
-            await _measure(request, settings, reporter)
+            await _preflight(request, sandbox)
+            request = await check_tasks(request, sandbox, reporter)
+            await _measure(request, _settings(request, sandbox), reporter)
             artifact = score(request, reporter, partial(_artifact, request))
         if artifact is None:
             return shard_report(request)
@@ -125,59 +129,73 @@ def _settings(request: Request, environment: EnvironmentChoice) -> dict[str, Any
     }
 
 
-async def _adopt_or_prepare(request: Request, settings: dict[str, Any]) -> RunArtifact | None:
-    """Return the result that is there, or else bring together the trials that this shard need not run again."""
+def _adopt(request: Request) -> RunArtifact | None:
+    """Return the result that is there; where there is none, this shard is at work from now on."""
     with results_lock(request):
         artifact = find_run(request.output, request.recipe)
         if artifact is None:
             forget_tally(request.folder)
-            if request.own_tasks:
-                await prepare_job(request.folder, settings, folder_prefix(request.recipe))
         return artifact
 
 
+async def _preflight(request: Request, environment: EnvironmentChoice) -> None:
+    """Look for what would spoil every trial of this shard."""
+    if not request.own_tasks:
+        return
+    from whetstone_agent.environment.preflight import refuse_unlimited
+
+    config = request.config
+    refuse_unlimited(config.suite.environment, request.tasks)
+    if environment.import_path == ENVIRONMENT:
+        await prepare_cluster(request, _settings(request, environment))
+    if asks_model(config.agent):
+        await check_target(server_url=config.server_url, served_name=config.served_name)
+
+
 async def _measure(request: Request, settings: dict[str, Any], reporter: Reporter) -> None:
-    """Run the trials of this shard."""
+    """Run the trials of this shard, but for those that an earlier try has left."""
     config = request.config
     if not request.own_tasks:
         Counter(request.folder, 0).write(complete=True)
         return
-    asking = asks_model(config.agent)
-    from whetstone_agent.environment.preflight import refuse_unlimited
-
-    refuse_unlimited(config.suite.environment, request.tasks)
-    if settings["environment"]["import_path"] == ENVIRONMENT:
-        await prepare_cluster(request, settings)
-    if asking:
-        await check_target(server_url=config.server_url, served_name=config.served_name)
+    with results_lock(request):
+        await prepare_job(request.folder, settings, folder_prefix(request.recipe))
 
     try:
         async with model_door(config, request.folder), engine_samples(config, request.folder):
-            counter = await run_job(request.folder, settings, progress_reports(request, reporter))
+            progress = progress_reports(request, reporter, ruled_out=lambda: len(read_findings(request).refused))
+            counter = await run_job(request.folder, settings, progress)
     except AbortedError as error:
         raise aborted(error, config) from error
-    if asking:
+    if asks_model(config.agent):
         await check_target(server_url=config.server_url, served_name=config.served_name, during=True)
     counter.write(complete=True)
 
 
 def _artifact(request: Request) -> RunArtifact:
-    config = request.config
+    config, findings = request.config, read_findings(request)
+    request = request.without(findings.refused)
+    if not request.run_tasks:
+        raise RunFailure(Reason.TASKS_INVALID, told_faults(request.refused, config.suite))
     trials = [trial for folder in request.folders for trial in read_trials(folder)]
-    scores = score_tasks(trials, tasks=request.tasks, attempts=config.attempts)
-    measured = comparability(config, request.tasks)
+    scores = score_tasks(trials, tasks=request.run_tasks, attempts=config.attempts)
+    measured = comparability(config, request.run_tasks)
     return RunArtifact(
         recipe_digest=request.recipe,
         target=measured_target(config),
         engine_check=check_engines(config),
         comparability=measured,
         results=run_results(scores, uri=config.output_uri).model_copy(
-            update={"refused": count_refused(request.refused)}
+            update={
+                "refused": count_refused(request.refused),
+                "oracle": checked(findings, uri=config.verdicts_uri) if config.verdicts_uri else None,
+            }
         ),
         engine_use=read_engine_use(request.folders),
         tasks=scores,
         refused=request.refused,
-        images={task.name: dict(task.images) for task in request.tasks},
+        without_solution=findings.without_solution,
+        images={task.name: dict(task.images) for task in request.run_tasks},
         finished_at=finished_now(),
         object_name=config.object.name,
         namespace=config.object.namespace,

@@ -37,13 +37,22 @@ def results_lock(request: RunRequest) -> AbstractContextManager[Path]:
     return output_lock(request.output / RESULTS_FILE, wait_seconds=_SCORE_SECONDS)
 
 
-def progress_reports(request: RunRequest, reporter: Reporter) -> Callable[[Counter], None]:
-    """Return what tells the count of this shard to the others, and that of all to the operator."""
+def progress_reports(
+    request: RunRequest, reporter: Reporter, *, ruled_out: Callable[[], int] = int
+) -> Callable[[Counter], None]:
+    """Return what tells the count of this shard to the others, and that of all to the operator.
+
+    Args:
+        request: The run.
+        reporter: Gets the progress.
+        ruled_out: How many of its tasks are not run, as far as is known by now.
+    """
 
     def progress(counter: Counter) -> None:
         counter.write()
         tallies = [read_tally(folder) for folder in request.folders]
-        reporter.send(progress_of(tallies, total=len(request.tasks) * request.config.attempts))
+        tasks = len(request.tasks) - ruled_out()
+        reporter.send(progress_of(tallies, total=tasks * request.config.attempts))
 
     return progress
 

@@ -28,7 +28,9 @@ def run_report(
 ) -> TerminationReport:
     """Return the report of a run that has its result, measured or adopted."""
     config = request.config
-    contaminated = contaminated_tasks(request.tasks, training_tasks(config))
+    scored = {score.task for score in artifact.tasks}
+    tasks = [task for task in request.tasks if task.name in scored]
+    contaminated = contaminated_tasks(tasks, training_tasks(config))
     result: dict[str, Any] = {
         "target": artifact.target.to_wire(),
         "results": artifact.results.to_wire(),

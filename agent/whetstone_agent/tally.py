@@ -84,9 +84,7 @@ class Counter:
 
     def write(self, *, complete: bool = False) -> None:
         """Leave the count for the other shards."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with replacing(self._folder / TALLY_FILE, durable=False) as temporary:
-            temporary.write_text(self.tally(complete=complete).to_json())
+        write_tally(self._folder, self.tally(complete=complete))
 
     def _done(self) -> int:
         return sum(state != _RUNNING for state in self._states.values())
@@ -97,6 +95,13 @@ class Counter:
         if ended <= 0:
             return None
         return round((self._clock() - self._since) / ended * max(0, self._total - self._done()))
+
+
+def write_tally(folder: Path, tally: Tally) -> None:
+    """Leave a count in a shard's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / TALLY_FILE, durable=False) as temporary:
+        temporary.write_text(tally.to_json())
 
 
 def read_tally(folder: Path) -> Tally | None:

@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from whetstone_api.benchmark_discipline import DisciplineFigures
+from whetstone_api.benchmark_oracle import OracleChecked
 from whetstone_api.benchmark_suite import RefusedTasks
 from whetstone_api.schema import ApiModel, DecimalString, SignedDecimalString
 
@@ -14,7 +15,7 @@ class RunProgress(ApiModel):
     """Where the run is; written at most every 30 seconds."""
 
     phase: Annotated[str, Field(max_length=32)]
-    """Preflight, Trials or Score."""
+    """Preflight, Oracle, Trials or Score."""
     finished: int | None = None
     """Trials that ended."""
     total: int | None = None
@@ -103,6 +104,8 @@ class RunResults(ApiModel):
     """Trials that the infrastructure spoiled."""
     refused: Annotated[list[RefusedTasks], Field(max_length=16)] | None = None
     """Tasks of the suite that were not run, by reason."""
+    oracle: OracleChecked | None = None
+    """What the tasks' own solutions scored here, where `spec.suite.harbor.oracle` asks for it."""
     timeouts: int = 0
     """Scored trials whose agent ran out of time."""
     truncations: int = 0

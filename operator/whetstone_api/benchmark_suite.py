@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from whetstone_api.benchmark_oracle import OracleSpec
 from whetstone_api.benchmark_tooluse import ToolUseSuite
 from whetstone_api.schema import ApiModel, Resources, Rule
 from whetstone_api.source import Source
@@ -117,6 +118,9 @@ class HarborSuite(ApiModel):
     """Which tasks to run."""
     refused: WhenRefused = WhenRefused.FAIL
     """What becomes of the run when a task cannot run here."""
+    oracle: OracleSpec | None = None
+    """Runs each task's own solution before the first trial, and refuses tasks that it does not solve; no check when
+    absent."""
     images: ImageRewriting | None = None
     """Where trial pods pull the images of tasks from; as tasks name them when absent."""
     trial_resources: Resources | None = None

@@ -160,6 +160,9 @@ class BenchmarkConfig(RunConfig):
 
     suite: HarborSuite
     dataset_path: str
+    verdicts_path: str | None = None
+    """Folder of the verdicts on the tasks' own solutions; None where the suite asks for none."""
+    verdicts_uri: str | None = None
     agent_path: str | None = None
     """Folder of the user's agent, read-only; absent for agents by name."""
 

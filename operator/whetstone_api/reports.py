@@ -20,7 +20,7 @@ class ProgressReport(WireModel):
     """Where a Job is. Also sent by sidecars, with phase `Changed`, when their pod's state changed."""
 
     phase: str
-    """Validate, Prepare, Train, Verify, Publish; Preflight, Trials, Score; Changed."""
+    """Validate, Prepare, Train, Verify, Publish; Preflight, Oracle, Trials, Score; Changed."""
     step: int | None = None
     """Steps or trials done."""
     max_steps: int | None = None

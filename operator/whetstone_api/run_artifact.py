@@ -167,6 +167,8 @@ class RunArtifact(WireModel):
     """Tasks of the suite that were not run, each with its reason."""
     discipline: dict[str, DisciplineFigures] = Field(default_factory=dict)
     """How disciplined the agent worked, by rung of what its conversations called."""
+    without_solution: list[str] = Field(default_factory=list)
+    """Tasks that were run though no solution of their own vouches for them; empty where none was asked for."""
     images: dict[str, dict[str, str]] = Field(default_factory=dict)
     """Images that the trials of a task pulled, by task and by the folder of the container (`environment`)."""
     finished_at: str

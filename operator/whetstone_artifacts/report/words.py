@@ -29,6 +29,10 @@ def _found(artifact: RunArtifact) -> str:
         text += f" With void trials as 0 the mean is {results.strict_mean}."
     if artifact.refused:
         text += f" Tasks of the suite that were not run: {len(artifact.refused)}; the score says nothing of them."
+    if results.oracle is not None:
+        text += f" {results.oracle.solved} tasks were solved by their own solutions here"
+        unvouched = results.oracle.without_solution
+        text += f"; {unvouched} have none, so nothing vouches for them." if unvouched else "."
     rewards = [trial.reward for task in artifact.tasks for trial in task.trials if trial.reward is not None]
     if len(set(rewards)) == 1 and len(rewards) > 1:
         text += f" Every scored trial got {rewards[0]:g}, so these tasks cannot tell such models apart."

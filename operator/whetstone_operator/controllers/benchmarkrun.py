@@ -63,6 +63,7 @@ from whetstone_operator.resources.benchmark import (
     server_capacity,
 )
 from whetstone_operator.resources.modelserver import engine_deployment_name
+from whetstone_operator.resources.oracle import verdicts_place
 from whetstone_operator.runtime.outcome import Interrupt, Waiting
 from whetstone_operator.runtime.queue import Result
 from whetstone_operator.runtime.reconcile import Context, Step, Work, load, run_steps
@@ -256,6 +257,7 @@ def _claim_fields(plan: BenchmarkPlan) -> dict[str, str]:
     fields = {
         **spec.suite.claims,
         "spec.output.uri": spec.output.claim,
+        **({"spec.suite.harbor.oracle.verdicts.uri": verdicts.claim} if (verdicts := verdicts_place(spec)) else {}),
         **({"spec.agent.source.uri": spec.agent.source.claim} if spec.agent.source else {}),
     }
     sources: dict[str, Source | None] = {

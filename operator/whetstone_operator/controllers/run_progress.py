@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from whetstone_api.benchmark_oracle import ORACLE_PHASE
 from whetstone_api.benchmark_result import RunProgress, RunResults
 from whetstone_api.vocabulary import Annotation, Reason
 
@@ -45,8 +46,9 @@ def told_waiting(waiting: Waiting, job: Mapping[str, Any]) -> Waiting:
 
 
 def report_trials(key: Key, reported: Reported | None) -> None:
-    """Set the series of a run from the latest report; there are none before the first that counts trials."""
-    if reported is None or reported.report.max_steps is None:
+    """Set the series of a run from the latest report; there are none before the first that counts trials
+    of the agent."""
+    if reported is None or reported.report.max_steps is None or reported.report.phase == ORACLE_PHASE:
         return
     report = reported.report
     counts = {

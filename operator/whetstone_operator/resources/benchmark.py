@@ -19,6 +19,7 @@ from whetstone_operator.resources.agent_container import (
 )
 from whetstone_operator.resources.job_pod import JobPlan, build_config_map, build_job, job_hash, report_url
 from whetstone_operator.resources.judge import judge_environment, judge_url
+from whetstone_operator.resources.oracle import verdicts_place
 from whetstone_operator.resources.tooluse import tool_use_config, tool_use_environment
 from whetstone_operator.settings import Settings
 
@@ -93,6 +94,8 @@ def benchmark_config(plan: BenchmarkPlan) -> RunConfig:
         **dict(common),
         suite=spec.suite.harbor,
         dataset_path=spec.suite.harbor.dataset.mount_path,
+        verdicts_path=verdicts.mount_path if (verdicts := verdicts_place(spec)) else None,
+        verdicts_uri=verdicts.uri if verdicts else None,
         agent_path=spec.agent.code_path,
     )
 
@@ -149,7 +152,9 @@ def claims(plan: BenchmarkPlan) -> dict[str, bool]:
     """Return whether each claim that the runner mounts is writable, by name."""
     read = set(plan.run.spec.suite.claims.values())
     read |= {source.claim for source in (plan.adapter_source, plan.baseline_output) if source}
-    return dict.fromkeys(read, False) | code_claims(plan.run.spec.agent) | {plan.run.spec.output.claim: True}
+    verdicts = verdicts_place(plan.run.spec)
+    written = {source.claim for source in (plan.run.spec.output, verdicts) if source}
+    return dict.fromkeys(read, False) | code_claims(plan.run.spec.agent) | dict.fromkeys(written, True)
 
 
 def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:

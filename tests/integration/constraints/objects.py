@@ -365,6 +365,7 @@ def benchmark_run(*, improving: bool, gate: Object = GATE, agent: Object = NAMED
                 "dataset": {"uri": "pvc://data/tasks"},
                 "tasks": {"include": ["*"], "exclude": ["x*"], "limit": 8},
                 "refused": "Exclude",
+                "oracle": {"minimumReward": "1", "withoutSolution": "Run", "verdicts": {"uri": "pvc://data/verdicts"}},
                 "images": {"prefix": "registry.example.com/mirror", "map": {"a:1": "b:1"}},
                 **({"trialResources": RESOURCES} if improving else {"environment": sandbox}),
             }
@@ -437,6 +438,7 @@ def benchmark_run(*, improving: bool, gate: Object = GATE, agent: Object = NAMED
             "coverage": "1",
             "void": 0,
             "refused": [{"reason": "Compose", "count": 1, "names": ["a"]}],
+            "oracle": {"solved": 7, "reused": 7, "withoutSolution": 1, "names": ["b"], "uri": "pvc://data/verdicts"},
             "timeouts": 0,
             "truncations": 0,
             "contextOverflows": 0,

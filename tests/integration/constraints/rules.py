@@ -300,6 +300,13 @@ RULES: tuple[RuleRow, ...] = (
     _plain_uri("LoRATrainingJob.spec.output.merged"),
     _plain_uri("LoRATrainingJob.spec.output.push[]"),
     _plain_uri("BenchmarkRun.spec.suite.harbor.dataset"),
+    _plain_uri("BenchmarkRun.spec.suite.harbor.oracle.verdicts"),
+    RuleRow(
+        node="BenchmarkRun.spec.suite.harbor.oracle",
+        message="verdicts.uri must name a folder inside the claim",
+        accept=({"spec.suite.harbor.oracle": {}}, {"spec.suite.harbor.oracle.verdicts.uri": "pvc://data/a/b"}),
+        reject=({"spec.suite.harbor.oracle.verdicts.uri": "pvc://data"},),
+    ),
     RuleRow(
         node="BenchmarkRun.spec.suite.harbor.images",
         message="give prefix, map or both",

@@ -22,9 +22,12 @@ _PLACES = re.compile(r"(?<![\w./$}])/(app|logs|tests|solution)\b")
 class LocalProcessEnvironment(BaseEnvironment):
     """Runs a trial's commands as plain processes."""
 
-    def __init__(self, *args: Any, fail_first: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, fail_first: str | None = None, fail_always: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._fail_first = fail_first
+        self._fail_always = fail_always
         self._root = Path(tempfile.gettempdir())
 
     @staticmethod
@@ -41,6 +44,8 @@ class LocalProcessEnvironment(BaseEnvironment):
     async def start(self, force_build: bool) -> None:
         from whetstone_agent.environment.errors import PodStartError
 
+        if self._fail_always == self.environment_name:
+            raise PodStartError("no node has this image")
         if self._fail_first is not None:
             mark = Path(self._fail_first) / self.environment_name
             if not mark.exists():

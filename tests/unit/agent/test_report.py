@@ -225,6 +225,21 @@ async def test_tasks_that_were_not_run_are_named_with_the_reason(
     assert "has no instruction.md" in text
 
 
+async def test_what_the_tasks_own_solutions_scored_is_told(
+    configure: Configure, local: EnvironmentChoice, dataset: Path, tmp_path: Path
+) -> None:
+    (dataset / "task-3" / "solution" / "solve.sh").unlink()
+    (dataset / "task-2" / "solution" / "solve.sh").write_text("#!/bin/bash\necho '<no mirror>'\n")
+    suite = {"dataset": {"uri": "pvc://data/tasks"}, "refused": "Exclude", "oracle": {}}
+    place = {"verdictsPath": str(tmp_path / "verdicts"), "verdictsUri": "pvc://data/verdicts"}
+    config = configure(agent={"name": "nop"}, suite=suite, **place)
+    await run(config, local)
+    text = page_of(config).read_text()
+    assert "2 tasks were solved by their own solutions here; 1 have none, so nothing vouches for them." in text
+    assert "<td>task-2</td><td>OracleFailed</td><td>" in text
+    assert "its solution wrote: &lt;no mirror&gt;" in text
+
+
 async def test_a_verdict_of_two_folders_is_that_of_a_run_with_that_baseline(
     configure: Configure, local: EnvironmentChoice, model: StartModel, dataset: Path
 ) -> None:

@@ -1,0 +1,1 @@
+"""The check of a suite by its tasks' own solutions."""

@@ -72,6 +72,7 @@ async def test_a_task_that_its_own_solution_does_not_solve_is_refused_and_the_ot
     results = report.result["results"]
     assert (results["tasks"], results["trials"], results["mean"]) == (3, 3, "0")
     assert results["refused"] == [{"reason": "OracleFailed", "count": 1, "names": ["task-2"]}]
+    assert {name.partition("__")[0] for name in trials_in(config)} == {"task-0", "task-1", "task-3"}
     told = {"solved": 3, "reused": 0, "withoutSolution": 0, "uri": "pvc://data/verdicts"}
     assert results["oracle"] == told
     (refused,) = artifact_of(config).refused

@@ -19,6 +19,7 @@ from whetstone_api.schema import (
 )
 from whetstone_api.source import HubId, Source
 from whetstone_api.training_backend import BACKEND_RULES, Backend
+from whetstone_api.training_cost import TrainingCost
 from whetstone_api.training_data import DatasetReport, DatasetSpec, LossSpec, PreparationSpec
 from whetstone_api.training_distributed import DistributedSpec
 from whetstone_api.training_evaluation import EvaluationSpec
@@ -162,6 +163,8 @@ class LoRATrainingJobStatus(Status):
     """What Prepare found."""
     estimate: MemoryEstimate | None = None
     """What the training is estimated to take of one device; none where the model's shape is not known."""
+    cost: TrainingCost | None = None
+    """What the training costs; only where the operator's price table names its device."""
     plan: ChosenPlan | None = None
     """How the training used its device."""
     stalls: int | None = None

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from whetstone_operator.prices import Prices, PricesError, read_prices
+
 STOCK_ENGINE_IMAGE = "docker.io/vllm/vllm-openai:v0.32.0"
 
 PUBLIC_HUB = "https://huggingface.co"
@@ -34,6 +36,7 @@ class Settings:
         resync_seconds: Pause after which a live object is looked at again without any event.
         image_pull_policy: Pull policy of all containers of ours; the cluster's default when absent.
         image_pull_secrets: Names of pull secrets for the pods that the operator creates.
+        prices: What an hour of a device costs.
         own_namespace: Where the operator and its Lease are.
         lease: Name of the Lease whose holder is at work.
         identity: What names this operator in the Lease.
@@ -53,6 +56,7 @@ class Settings:
     resync_seconds: float = 300
     image_pull_policy: str | None = None
     image_pull_secrets: tuple[str, ...] = field(default=())
+    prices: Prices = field(default_factory=Prices)
     own_namespace: str = "whetstone-system"
     lease: str = "whetstone-operator"
     identity: str = ""
@@ -82,6 +86,7 @@ class Settings:
             resync_seconds=_number(environment, "WHETSTONE_RESYNC_SECONDS", "300"),
             image_pull_policy=environment.get("WHETSTONE_IMAGE_PULL_POLICY") or None,
             image_pull_secrets=_names(environment.get("WHETSTONE_IMAGE_PULL_SECRETS", "")),
+            prices=_prices(environment.get("WHETSTONE_PRICES", "")),
             own_namespace=own_namespace,
             lease=environment.get("WHETSTONE_LEASE") or "whetstone-operator",
             # A container that is started again in its pod is the same candidate: its predecessor is dead.
@@ -120,6 +125,13 @@ def _number(environment: Mapping[str, str], name: str, default: str) -> int:
     if not value.isdigit() or int(value) < 1:
         raise SettingsError(f"{name} is {value!r}; give a whole number above 0")
     return int(value)
+
+
+def _prices(text: str) -> Prices:
+    try:
+        return read_prices(text)
+    except PricesError as error:
+        raise SettingsError(f"WHETSTONE_PRICES: {error}; correct the chart's value prices") from error
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -8,9 +8,16 @@ from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.reports import TerminationReport
 from whetstone_api.source import FileSource, Source
+from whetstone_api.training_cost import TrainingCost
 from whetstone_api.training_data import DatasetReport
 from whetstone_api.training_plan import ChosenPlan, MemoryEstimate
-from whetstone_api.training_result import MAX_WARNING, MAX_WARNINGS, MergedModel, PublishedAdapter
+from whetstone_api.training_result import (
+    MAX_WARNING,
+    MAX_WARNINGS,
+    MergedModel,
+    PublishedAdapter,
+    TrainingProgress,
+)
 from whetstone_api.vocabulary import ConditionType, Reason
 
 from whetstone_operator.controllers.datasets import (
@@ -44,11 +51,12 @@ from whetstone_operator.controllers.run_to_end import (
     rest,
 )
 from whetstone_operator.controllers.stall import watch_steps
+from whetstone_operator.controllers.training_cost import training_cost
 from whetstone_operator.controllers.training_pods import require_pods
 from whetstone_operator.controllers.training_progress import progress_of
 from whetstone_operator.controllers.workspace import require_workspace
-from whetstone_operator.kinds import CONFIG_MAP, Key
-from whetstone_operator.resources.distributed import world_problem
+from whetstone_operator.kinds import CONFIG_MAP, POD, Key
+from whetstone_operator.resources.distributed import JOB_NAME_LABEL, world_problem
 from whetstone_operator.resources.job_pod import CONFIG_KEY
 from whetstone_operator.resources.training import (
     MERGE,
@@ -68,8 +76,8 @@ from whetstone_operator.runtime.reconcile import Context, Step, Work, load, run_
 
 Training = Work[LoRATrainingJob]
 STAGES = (PREPARE, TRAIN, MERGE)
-PUBLISHED = ("adapter", "merged", "pushes")
-"""What lies outside of the cluster's objects: a retry takes none of it away, and servers go on with it."""
+KEPT = ("adapter", "merged", "pushes", "cost")
+"""What a retry takes nothing of: what lies outside of the cluster's objects, with which servers go on, and the cost."""
 
 
 async def reconcile(context: Context, key: Key) -> Result:
@@ -77,7 +85,7 @@ async def reconcile(context: Context, key: Key) -> Result:
     work = await load(context, key, LoRATrainingJob)
     if work is None:
         return Result()
-    accept_retry(work, keeps=PUBLISHED)
+    accept_retry(work, keeps=KEPT)
     if has_ended(work):
         return await run_steps(work, [rest])
     return await run_steps(work, Attempt().steps())
@@ -103,6 +111,7 @@ class Attempt:
             self.change,
             self.suspend,
             self.progress,
+            self.count_cost,
             self.watch_steps,
             self.hear_publication,
             self.resolve,
@@ -135,6 +144,24 @@ class Attempt:
         if reported is None:
             return
         work.status["progress"] = progress_of(reported).to_wire()
+
+    async def count_cost(self, work: Training) -> None:
+        """Count what the training has cost so far, where the price table names its devices."""
+        prices = work.context.settings.prices
+        if TRAIN not in self._jobs or not prices.devices:
+            return
+        name = self._jobs[TRAIN]["metadata"]["name"]
+        pods = await work.context.kube.list(POD, work.namespace, {JOB_NAME_LABEL: name})
+        told = {key: work.status.get(key) for key in ("cost", "progress")}
+        cost = training_cost(
+            TrainingCost.model_validate(told["cost"]) if told["cost"] else None,
+            pods,
+            prices,
+            progress=TrainingProgress.model_validate(told["progress"]) if told["progress"] else None,
+            now=work.now,
+        )
+        if cost is not None:
+            work.status["cost"] = cost.to_wire()
 
     async def watch_steps(self, work: Training) -> None:
         """Start a training again that hangs."""

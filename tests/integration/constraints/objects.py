@@ -314,6 +314,17 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
             "plan": "micro-batch 4",
             "basis": [{"name": "weights", "bytes": 1}],
         },
+        "cost": {
+            "resource": "nvidia.com/gpu",
+            "perHour": "2.5",
+            "currency": "EUR",
+            "deviceHours": "2",
+            "amount": "5",
+            "expected": "7.5",
+            "basis": "time of the pods on their nodes",
+            "countedAt": TIME,
+            "pods": [{"name": "a", "deviceSeconds": "7200", "ended": True}],
+        },
         "plan": {
             "microBatchSize": 4,
             "gradientCheckpointing": False,

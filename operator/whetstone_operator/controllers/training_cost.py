@@ -42,13 +42,14 @@ def training_cost(
     found = {use.name: use for pod in pods if (use := _use(pod, price, now)) is not None}
     if not found and not known:
         return before
-    if before is not None and known and not _is_due(before, known, found, now):
-        return before
-    uses = _bounded(list({**known, **found}.values()))
-    used = sum((Decimal(one.device_seconds) for one in uses), Decimal(0))
     at_work = [pod for pod in pods if (use := found.get(_name(pod))) is not None and not use.ended]
     running = sum((asked_devices(pod, price.resource) for pod in at_work), Decimal(0))
     left, basis = _left(progress, running)
+    paced = left is not None and before is not None and before.expected is None
+    if before is not None and known and not paced and not _is_due(before, known, found, now):
+        return before
+    uses = _bounded(list({**known, **found}.values()))
+    used = sum((Decimal(one.device_seconds) for one in uses), Decimal(0))
     return TrainingCost(
         resource=price.resource,
         per_hour=_text(price.per_hour),

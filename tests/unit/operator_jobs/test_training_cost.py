@@ -105,6 +105,8 @@ def test_the_whole_is_told_only_from_a_measured_pace() -> None:
         "16",
         "time of the pods on their nodes, and the time left, measured at step 40 of 80",
     )
+    before = known(pod())
+    assert known(pod(), before=before, at=60.1, progress=pace).expected is not None
     ended = known(pod(ended=60), progress=pace)
     assert (ended.expected, ended.basis) == (None, "time of the pods on their nodes")
 

@@ -7,13 +7,16 @@ from pydantic import Field
 
 from whetstone_api.access import SecretKeyRef
 from whetstone_api.model_endpoint import ModelEndpoint, WebUrl
-from whetstone_api.schema import ApiModel, Rule
+from whetstone_api.schema import ApiModel, KeyRef, Rule
 from whetstone_api.source import Source
+from whetstone_api.vocabulary import CONFIGMAPS_ROOT
 
 API_KEY_VARIABLE = "WHETSTONE_TOOL_API_KEY"
 """The runner's variable with the key of the API that tools call."""
 SCORER_KEY_VARIABLE = "WHETSTONE_SCORER_KEY"
 """The runner's variable with the key of the model that compares answers."""
+RETRIEVER_KEY_VARIABLE = "WHETSTONE_RETRIEVER_KEY"
+"""The runner's variable with what Elasticsearch asks for."""
 OVERSEER_KEY_VARIABLE = "WHETSTONE_OVERSEER_KEY"
 """The runner's variable with the key of the overseer."""
 
@@ -80,6 +83,33 @@ class ToolsSpec(ApiModel):
             message="topK is above largestTopK; raise largestTopK",
         ),
     )
+
+
+class ElasticsearchSpec(ApiModel):
+    """An Elasticsearch with an index for each collection of the environment, its fields `title` and `text`."""
+
+    url: WebUrl
+    """Its base URL."""
+    secret_ref: SecretKeyRef | None = None
+    """Key of a Secret with the whole header `Authorization`, such as `ApiKey …` or `Basic …`."""
+    authority: KeyRef | None = None
+    """Key of a ConfigMap with the certificate authority, PEM; those of the runner's image when absent."""
+    index_prefix: Annotated[str, Field(max_length=100, pattern=r"^[a-z0-9][a-z0-9._-]*$")] | None = None
+    """Stands before a collection's name in that of its index."""
+    timeout_seconds: Annotated[int, Field(ge=1, le=600)] = 30
+    """Longest time of one search."""
+
+    @property
+    def authority_path(self) -> str | None:
+        """The certificate authority inside a container that mounts it."""
+        return f"{CONFIGMAPS_ROOT}/{self.authority.name}/{self.authority.key}" if self.authority is not None else None
+
+
+class RetrieverSpec(ApiModel):
+    """Who searches documents."""
+
+    elasticsearch: ElasticsearchSpec
+    """An Elasticsearch."""
 
 
 class ToolApi(ApiModel):
@@ -191,6 +221,8 @@ class ToolUseSuite(ApiModel):
     """How the model calls tools."""
     tools: ToolsSpec = ToolsSpec()
     """How tools are offered."""
+    retriever: RetrieverSpec | None = None
+    """Who searches documents; the runner itself, by BM25, when absent."""
     api: ToolApi = ToolApi()
     """Where the environment's API is called."""
     scorer: ScorerSpec = ScorerSpec()
@@ -205,11 +237,18 @@ class ToolUseSuite(ApiModel):
     """Characters of a tool's result that the model is shown."""
 
     @property
+    def authority(self) -> KeyRef | None:
+        """The ConfigMap with Elasticsearch's certificate authority."""
+        return self.retriever.elasticsearch.authority if self.retriever is not None else None
+
+    @property
     def secrets(self) -> dict[str, SecretKeyRef]:
         """Keys that it needs, by the field that names them."""
         judge, overseer = self.scorer.judge, self.overseer
+        search = self.retriever.elasticsearch if self.retriever is not None else None
         named = {
             "api": self.api.secret_ref,
+            "retriever.elasticsearch": search.secret_ref if search is not None else None,
             "scorer.judge": judge.secret_ref if judge is not None else None,
             "overseer": overseer.secret_ref if overseer is not None else None,
         }

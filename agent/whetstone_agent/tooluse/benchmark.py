@@ -144,7 +144,7 @@ async def _measure(request: ToolUseRequest, reporter: Reporter) -> None:
     asking = config.tool_use.expert.asks_model
     with contextlib.ExitStack() as stack:
         services = open_services(config, request.selection.world, stack)
-        await asyncio.to_thread(check_services, services)
+        await asyncio.to_thread(check_services, services, collections=list(request.selection.world.collections))
         if asking:
             await check_target(server_url=config.server_url, served_name=config.served_name)
         async with contextlib.AsyncExitStack() as opened:

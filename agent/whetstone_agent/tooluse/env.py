@@ -7,14 +7,14 @@ was wrong with the call. `FINAL` terminates; a horizon, a loop and an API that f
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import gymnasium
 from gymnasium import spaces
 
 from whetstone_agent.tooluse.actions import Action, MalformedActionError, final, parse_action
 from whetstone_agent.tooluse.api_client import ApiClient
-from whetstone_agent.tooluse.errors import ApiError, ApiNotJsonError, ApiRefusedError, ApiUnavailableError
+from whetstone_agent.tooluse.errors import ApiError, ApiNotJsonError, ApiRefusedError, ApiUnavailableError, NoIndexError
 from whetstone_agent.tooluse.instances import Instance, Step
 from whetstone_agent.tooluse.judges import Judge, JudgeFailedError, JudgeUnclearError
 from whetstone_agent.tooluse.outcomes import End, StepCategory
@@ -27,7 +27,15 @@ _ENDS: Final[dict[type[ApiError], End]] = {
     ApiUnavailableError: End.API_UNAVAILABLE,
     ApiNotJsonError: End.API_NOT_JSON,
     ApiRefusedError: End.API_REFUSED,
+    NoIndexError: End.API_UNAVAILABLE,
 }
+
+
+class Retriever(Protocol):
+    """Searches in collections of documents."""
+
+    def search(self, collection: str, query: str, top_k: int) -> list[Document]:
+        """Return the documents that fit a query best, best first; raises `ApiError` for what is no agent's doing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +91,7 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         api: Client of the world's API, if it has one.
         settings: How episodes run.
         judge: Compares answers, with the scorer `Judge`.
+        retriever: Searches in place of the world's own indexes.
 
     Raises:
         ValueError: The scorer is `Judge`, and there is none.
@@ -98,7 +107,9 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         api: ApiClient | None = None,
         settings: EnvironmentSettings | None = None,
         judge: Judge | None = None,
+        retriever: Retriever | None = None,
     ) -> None:
+        self._retriever: Retriever = retriever or world
         self.settings = settings or EnvironmentSettings()
         if (self.settings.scorer is ScorerName.JUDGE) != (judge is not None):
             raise ValueError("the scorer Judge needs a judge, and no other scorer has one")
@@ -196,7 +207,10 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         if isinstance(resolved, Refusal):
             return resolved.category
         step, top_k = resolved
-        found = {one.id for one in self._search(step, top_k)} if step.searches else set()
+        try:
+            found = {one.id for one in self._search(step, top_k)} if step.searches else set()
+        except ApiError:
+            return StepCategory.API_FAILED
         return self._worth(step, found, repeated=_key(step) in self._seen)[0]
 
     def _final(self, answer: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -227,7 +241,7 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         return self._judge.declines(instance.question, answer)
 
     def _search(self, step: Step, top_k: int) -> list[Document]:
-        return self._world.collections[step.source].search(str(step.args["query"]), top_k)
+        return self._retriever.search(step.source, str(step.args["query"]), top_k)
 
     def _call(self, step: Step, top_k: int) -> tuple[str, StepCategory]:
         repeated = _key(step) in self._seen

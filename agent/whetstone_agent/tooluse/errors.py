@@ -33,3 +33,7 @@ class ApiNotJsonError(ApiError):
 
 class ApiRefusedError(ApiError):
     """It refuses the credentials (401, 403): asking again helps nobody."""
+
+
+class NoIndexError(ApiError):
+    """A collection has no index in Elasticsearch."""

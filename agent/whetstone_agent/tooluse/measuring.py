@@ -231,6 +231,7 @@ class Trials:
                 api=self._services.api,
                 settings=environment_settings(self._config.tool_use),
                 judge=self._services.judge,
+                retriever=self._services.search,
             )
         env: ToolUseEnv = self._own.env
         return env

@@ -39,7 +39,7 @@ def comparability(config: ToolUseConfig, tasks: Sequence[ScoredTask], world: Wor
                     "observationCharacters": suite.observation_characters,
                 }
             ),
-            tools=canonical_digest(suite.tools.to_wire()),
+            tools=canonical_digest(_tools(suite)),
             protocol=str(suite.protocol),
             scorer=canonical_digest(_scorer(suite)),
             overseer=canonical_digest(_model(suite.overseer, Matter.HOPELESS)) if suite.overseer else None,
@@ -66,6 +66,13 @@ def _agent(config: ToolUseConfig) -> dict[str, Any]:
         "maxTokens": agent.parameters.max_tokens or MAX_TOKENS,
         **{name: value for name, value in limits.items() if value is not None},
     }
+
+
+def _tools(suite: ToolUseSuite) -> dict[str, Any]:
+    """Return how tools are offered, and who searches: another one finds other documents."""
+    search = suite.retriever.elasticsearch if suite.retriever is not None else None
+    given = suite.tools.to_wire()
+    return given if search is None else {**given, "elasticsearch": search.index_prefix or ""}
 
 
 def _scorer(suite: ToolUseSuite) -> dict[str, Any]:

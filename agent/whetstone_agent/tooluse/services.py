@@ -1,14 +1,21 @@
-"""What a run with a `toolUse` suite calls beside the model: the API, the model that compares answers, the overseer."""
+"""What a run with a `toolUse` suite calls beside the model: the API, Elasticsearch, judge and overseer."""
 
 import contextlib
 import os
+import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import httpx
-from whetstone_api.benchmark_tooluse import API_KEY_VARIABLE, OVERSEER_KEY_VARIABLE, SCORER_KEY_VARIABLE
+from whetstone_api.benchmark_tooluse import (
+    API_KEY_VARIABLE,
+    OVERSEER_KEY_VARIABLE,
+    RETRIEVER_KEY_VARIABLE,
+    SCORER_KEY_VARIABLE,
+)
 from whetstone_api.jobs import ToolUseConfig
 from whetstone_api.model_endpoint import ModelEndpoint
 from whetstone_api.reports import Outcome
@@ -19,6 +26,8 @@ from whetstone_agent.api_key import NO_KEY
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.tooluse.agents import ModelSettings
 from whetstone_agent.tooluse.api_client import ApiClient
+from whetstone_agent.tooluse.elasticsearch import Elasticsearch
+from whetstone_agent.tooluse.errors import ApiError, ApiUnavailableError
 from whetstone_agent.tooluse.judges import Judge, JudgeFailedError, JudgeUnclearError
 from whetstone_agent.tooluse.world import World
 
@@ -33,6 +42,7 @@ class Services:
     """Clients; threads may share them."""
 
     api: ApiClient | None
+    search: Elasticsearch | None
     judge: Judge | None
     overseer: Judge | None
 
@@ -53,15 +63,17 @@ def open_services(config: ToolUseConfig, world: World, stack: contextlib.ExitSta
     overseer = _model(suite.overseer, config.overseer_url, OVERSEER_KEY_VARIABLE)
     url = _api_url(config, world)
     api = ApiClient(url, headers=_headers(config), timeout_seconds=suite.api.timeout_seconds) if url else None
-    for one in (judge, overseer, api):
+    search = _search(config)
+    for one in (judge, overseer, api, search):
         if one is not None:
             stack.enter_context(one)
-    return Services(api=api, judge=judge, overseer=overseer)
+    return Services(api=api, search=search, judge=judge, overseer=overseer)
 
 
 def check_services(
     services: Services,
     *,
+    collections: Iterable[str] = (),
     patience_seconds: float = PATIENCE_SECONDS,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
@@ -70,6 +82,7 @@ def check_services(
 
     Args:
         services: From `open_services`.
+        collections: What Elasticsearch must have an index of.
         patience_seconds: How long an API that does not answer is asked again.
         clock: Seconds of a clock that never goes back.
         sleep: Waits for seconds.
@@ -81,6 +94,8 @@ def check_services(
     """
     if services.api is not None:
         _reach(services.api, patience_seconds, clock, sleep)
+    if services.search is not None:
+        _has_indexes(services.search, collections)
     if services.judge is not None:
         judge = services.judge
         _heard(lambda: judge.matches("How much is one and one?", ["2"], "2"), f"{_SUITE}.scorer.judge")
@@ -101,6 +116,16 @@ def _reach(api: ApiClient, patience: float, clock: Callable[[], float], sleep: C
             sleep(_PAUSE_SECONDS)
         else:
             return
+
+
+def _has_indexes(search: Elasticsearch, collections: Iterable[str]) -> None:
+    field = f"{_SUITE}.retriever.elasticsearch"
+    try:
+        search.check(collections)
+    except ApiUnavailableError as error:
+        raise RunFailure(Reason.REFERENCE_NOT_READY, f"{field}: {error}", outcome=Outcome.RETRY) from error
+    except ApiError as error:
+        raise RunFailure(Reason.INVALID_SPEC, f"{field}: {error}") from error
 
 
 def _heard(ask: Callable[[], bool], field: str) -> None:
@@ -126,6 +151,25 @@ def _api_url(config: ToolUseConfig, world: World) -> str | None:
     if url is None:
         raise RunFailure(Reason.INVALID_SPEC, f"{_SUITE}.api.url: the API's document names no server; set it")
     return url
+
+
+def _search(config: ToolUseConfig) -> Elasticsearch | None:
+    retriever = config.tool_use.retriever
+    if retriever is None:
+        return None
+    given = retriever.elasticsearch
+    authority = Path(given.authority_path) if given.authority_path is not None else None
+    try:
+        return Elasticsearch(
+            given.url,
+            authorization=os.environ.get(RETRIEVER_KEY_VARIABLE),
+            authority=authority,
+            index_prefix=given.index_prefix or "",
+            timeout_seconds=given.timeout_seconds,
+        )
+    except (OSError, ssl.SSLError) as error:
+        message = f"{_SUITE}.retriever.elasticsearch.authority: is no certificate authority in PEM: {error}"
+        raise RunFailure(Reason.INVALID_SPEC, message) from error
 
 
 def _headers(config: ToolUseConfig) -> dict[str, str]:

@@ -16,7 +16,7 @@ from whetstone_agent.tooluse.api_tools import first_problem
 from whetstone_agent.tooluse.errors import EnvironmentDataError
 from whetstone_agent.tooluse.instances import Instance, Step, read_instances
 from whetstone_agent.tooluse.openapi import Api, Operation, read_api
-from whetstone_agent.tooluse.retrieval import Collection
+from whetstone_agent.tooluse.retrieval import Collection, Document
 
 _DOCUMENTS = ("openapi.yaml", "openapi.yml", "openapi.json")
 
@@ -57,6 +57,16 @@ class World:
         for path in (*files, *([document] if document else [])):
             read.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
         return cls(collections, read_api(document) if document else None, digest=f"sha256:{read.hexdigest()}")
+
+    def search(self, collection: str, query: str, top_k: int) -> list[Document]:
+        """Return the documents of a collection that fit a query best, best first.
+
+        Args:
+            collection: Its name.
+            query: Words in any form.
+            top_k: Documents at most.
+        """
+        return self.collections[collection].search(query, top_k)
 
     def read(self, file: Path) -> list[Instance]:
         """Read instances, and check that the world has all that they name.

@@ -28,6 +28,7 @@ from whetstone_operator.controllers.references import (
     require_baseline,
     require_claims,
     require_config_map,
+    require_config_map_key,
     require_secret_key,
     require_server,
 )
@@ -215,6 +216,9 @@ async def _require_keys(work: Run) -> None:
     suite = work.resource.spec.suite.tool_use
     for field, reference in (suite.secrets if suite is not None else {}).items():
         await require_secret_key(work, reference, field=field)
+    if suite is not None and (authority := suite.authority) is not None:
+        field = "spec.suite.toolUse.retriever.elasticsearch.authority"
+        await require_config_map_key(work, name=authority.name, key=authority.key, field=field)
 
 
 async def _deployment(work: Run) -> dict[str, Any] | None:

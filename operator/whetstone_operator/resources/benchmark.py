@@ -20,7 +20,7 @@ from whetstone_operator.resources.agent_container import (
 from whetstone_operator.resources.job_pod import JobPlan, build_config_map, build_job, job_hash, report_url
 from whetstone_operator.resources.judge import judge_environment, judge_url
 from whetstone_operator.resources.oracle import verdicts_place
-from whetstone_operator.resources.tooluse import tool_use_config, tool_use_environment
+from whetstone_operator.resources.tooluse import tool_use_config, tool_use_config_maps, tool_use_environment
 from whetstone_operator.settings import Settings
 
 RUNNER_ACCOUNT = "whetstone-runner"
@@ -173,7 +173,7 @@ def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
             arguments=("--config", CONFIG_PATH),
             config_map=config_name(plan.run),
             claims=claims(plan),
-            config_maps=code_config_maps(spec.agent),
+            config_maps=(*code_config_maps(spec.agent), *tool_use_config_maps(spec.suite.tool_use)),
             companion=agent_companion(
                 spec.agent,
                 image=spec.image or plan.settings.benchmark_image,

@@ -6,6 +6,7 @@ from whetstone_api.access import SecretKeyRef
 from whetstone_api.benchmark_tooluse import (
     API_KEY_VARIABLE,
     OVERSEER_KEY_VARIABLE,
+    RETRIEVER_KEY_VARIABLE,
     SCORER_KEY_VARIABLE,
     ToolUseSuite,
 )
@@ -38,11 +39,18 @@ def tool_use_environment(suite: ToolUseSuite | None) -> tuple[dict[str, Any], ..
     if suite is None:
         return ()
     found = [_key(suite.api.secret_ref, API_KEY_VARIABLE)]
+    if suite.retriever is not None:
+        found.append(_key(suite.retriever.elasticsearch.secret_ref, RETRIEVER_KEY_VARIABLE))
     found += [
         _model_key(model, variable)
         for model, variable in ((suite.scorer.judge, SCORER_KEY_VARIABLE), (suite.overseer, OVERSEER_KEY_VARIABLE))
     ]
     return tuple(one for one in found if one is not None)
+
+
+def tool_use_config_maps(suite: ToolUseSuite | None) -> tuple[str, ...]:
+    """Return the ConfigMap with Elasticsearch's certificate authority."""
+    return (suite.authority.name,) if suite is not None and suite.authority is not None else ()
 
 
 def _model_key(model: ModelEndpoint | None, variable: str) -> dict[str, Any] | None:

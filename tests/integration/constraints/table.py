@@ -544,6 +544,7 @@ JSON_FILE = Format(
     accept=("t.json", "Train_1-a.v2.json", "a" * 248 + ".json"),
     reject=("train", "a/b.json", "../t.json", ".json", "t.jsonl", "t .json"),
 )
+INDEX_PREFIX = Format(0, 100, accept=("a", "team_1-a.b-", "a" * 100), reject=("", "A", "-a", "_a", "a/b", "a*"))
 HEADER = Format(1, 100, accept=("X", "X-Api-Key", "a" * 100), reject=("X Y", "X:", "X_Y", "X\n"))
 
 FORMATS: Mapping[str, Format] = {
@@ -553,6 +554,10 @@ FORMATS: Mapping[str, Format] = {
     f"{tooluse.SUITE}.api.secretRef.name": SECRET_NAME,
     f"{tooluse.SUITE}.api.secretRef.key": SECRET_KEY,
     f"{tooluse.SUITE}.api.header": HEADER,
+    f"{tooluse.SUITE}.retriever.elasticsearch.url": WEB_URL,
+    f"{tooluse.SUITE}.retriever.elasticsearch.secretRef.name": SECRET_NAME,
+    f"{tooluse.SUITE}.retriever.elasticsearch.secretRef.key": SECRET_KEY,
+    f"{tooluse.SUITE}.retriever.elasticsearch.indexPrefix": INDEX_PREFIX,
     f"{tooluse.SUITE}.expert.epsilon": PROBABILITY,
     **{
         f"{tooluse.SUITE}.{model}.{field}": form

@@ -16,6 +16,15 @@ def tool_use(*, by_url: bool) -> dict[str, Any]:
         "horizon": 10,
         "protocol": "Native",
         "tools": {"mode": "Rest", "topK": 3, "topKBy": "Configuration", "largestTopK": 10},
+        "retriever": {
+            "elasticsearch": {
+                "url": "https://search:9200",
+                "secretRef": {"name": "keys", "key": "search"},
+                "authority": {"name": "ca", "key": "ca.crt"},
+                "indexPrefix": "fern-",
+                "timeoutSeconds": 30,
+            }
+        },
         "api": {
             "url": "http://company:8080",
             "secretRef": {"name": "keys", "key": "company"},
@@ -56,6 +65,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     f"{SUITE}.tools.topK": (1, 100),
     f"{SUITE}.tools.largestTopK": (1, 100),
     f"{SUITE}.api.timeoutSeconds": (1, 600),
+    f"{SUITE}.retriever.elasticsearch.timeoutSeconds": (1, 600),
     f"{SUITE}.expert.initialLimit": (0, 1000),
     f"{SUITE}.expert.recentLimit": (1, 1000),
     f"{SUITE}.expert.branches": (0, 100),
@@ -67,6 +77,8 @@ ITEMS: Mapping[str, tuple[int, int]] = {f"{SUITE}.instances.include": (1, 1000)}
 
 LENGTHS: Mapping[str, tuple[int, int]] = {
     f"{SUITE}.instances.include[]": (1, 200),
+    f"{SUITE}.retriever.elasticsearch.authority.name": (1, 253),
+    f"{SUITE}.retriever.elasticsearch.authority.key": (1, 253),
     f"{SUITE}.scorer.judge.model": (1, 253),
     f"{SUITE}.overseer.model": (1, 253),
 }

@@ -9,7 +9,12 @@ from whetstone_api.aliases import PromotionSpec
 from whetstone_api.benchmark_result import RunResults
 from whetstone_api.benchmark_suite import SuiteSpec
 from whetstone_api.benchmark_target import MeasuredTarget
-from whetstone_api.benchmark_tooluse import API_KEY_VARIABLE, OVERSEER_KEY_VARIABLE, SCORER_KEY_VARIABLE
+from whetstone_api.benchmark_tooluse import (
+    API_KEY_VARIABLE,
+    OVERSEER_KEY_VARIABLE,
+    RETRIEVER_KEY_VARIABLE,
+    SCORER_KEY_VARIABLE,
+)
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.jobs import BenchmarkConfig, ToolUseConfig
 from whetstone_api.vocabulary import Reason
@@ -84,6 +89,18 @@ def test_only_the_runner_gets_the_keys_and_no_account() -> None:
     assert (mounts["/mnt/claims/data"], mounts["/mnt/claims/results"]) == (True, False)
 
 
+def test_elasticsearchs_key_and_authority_reach_the_runner() -> None:
+    key, authority = {"name": "keys", "key": "k"}, {"name": "ca", "key": "ca.crt"}
+    search = {"url": "https://search:9200", "secretRef": key, "authority": authority}
+    one = plan(retriever={"elasticsearch": search})
+    assert secrets_of(one)[RETRIEVER_KEY_VARIABLE] == key
+    suite = one.run.spec.suite.tool_use
+    assert suite is not None
+    assert suite.retriever is not None
+    assert suite.retriever.elasticsearch.authority_path == "/mnt/configmaps/ca/ca.crt"
+    assert "/mnt/configmaps/ca" in {mount["mountPath"] for mount in pod_of(one)["containers"][0]["volumeMounts"]}
+
+
 def test_without_keys_the_runner_gets_that_of_the_server_alone() -> None:
     assert set(secrets_of(plan())) == {RUNNER_KEY_VARIABLE}
 
@@ -91,10 +108,12 @@ def test_without_keys_the_runner_gets_that_of_the_server_alone() -> None:
 def test_each_secret_is_told_by_its_field() -> None:
     key = {"name": "keys", "key": "k"}
     judge = {"model": "m", "url": "http://j", "secretRef": key}
-    suite = plan(api={"secretRef": key}, scorer={"kind": "Judge", "judge": judge}, overseer=judge).run.spec.suite
+    scorer, retriever = {"kind": "Judge", "judge": judge}, {"elasticsearch": {"url": "http://s", "secretRef": key}}
+    suite = plan(api={"secretRef": key}, scorer=scorer, overseer=judge, retriever=retriever).run.spec.suite
     assert suite.tool_use is not None
     assert list(suite.tool_use.secrets) == [
         "spec.suite.toolUse.api.secretRef",
+        "spec.suite.toolUse.retriever.elasticsearch.secretRef",
         "spec.suite.toolUse.scorer.judge.secretRef",
         "spec.suite.toolUse.overseer.secretRef",
     ]

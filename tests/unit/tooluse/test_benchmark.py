@@ -340,6 +340,9 @@ async def test_a_budget_of_the_whole_run_ends_it_and_keeps_trials(configure: Con
     assert failure.value.reason is Reason.BUDGET_EXCEEDED
     assert len(finished(config)) == 2
     assert not (Path(config.output_path) / "results.json").exists()
+    with pytest.raises(RunFailure, match="runTokens"):
+        await run(config)
+    assert len(finished(config)) == 2
 
 
 async def test_a_run_budget_is_not_for_shards(configure: Configure) -> None:

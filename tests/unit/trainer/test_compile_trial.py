@@ -1,5 +1,6 @@
 """Whether compiling pays is seen from the steps themselves, and decided once for all attempts and processes."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,9 @@ PLAN = Plan(
     tries_compiling=True,
     reason="as tried",
 )
+PART = 11
+"""Steps without, and then with compiled layers: three that warm up, eight that are timed."""
+NONE: Mapping[int, float] = {}
 
 
 class Run:
@@ -33,11 +37,19 @@ class Run:
         ranks = Ranks(Place())
         self.trial = compile_trial.CompileTrial(PLAN, workspace, recipe_digest="r", ranks=ranks, clock=lambda: self.now)
 
-    def go(self, *, max_steps: int, plain: float, compiled: float) -> Any:
-        """Make all steps and return the plan that comes out."""
+    def go(self, *, max_steps: int, plain: float, compiled: float, odd: Mapping[int, float] = NONE) -> Any:
+        """Make all steps and return the plan that comes out.
+
+        Args:
+            max_steps: How many there are.
+            plain: Seconds of a step without compiled layers.
+            compiled: With them.
+            odd: Seconds of other steps, by their number in each part of the trial.
+        """
         while self.step < max_steps:
+            self.now += 1000.0  # Between two steps: evaluations, checkpoints.
             self.trial.on_step_begin()
-            self.now += compiled if self.compiled else plain
+            self.now += odd.get(self.step % PART, compiled if self.compiled else plain)
             self.step += 1
             state = SimpleNamespace(global_step=self.step, max_steps=max_steps)
             self.trial.on_step_end(None, state, None, model=None)
@@ -59,6 +71,28 @@ def test_layers_run_as_they_were_where_compiling_is_no_faster(run: Run) -> None:
     plan = run.go(max_steps=1000, plain=1.0, compiled=1.1)
     assert (plan.compiled, plan.tries_compiling, run.compiled) == (False, False, False)
     assert plan.reason.startswith("nothing is compiled, since a step took 1.00 s without and 1.10 s with it")
+
+
+def test_steps_that_warm_up_or_fall_out_of_the_rule_do_not_count(run: Run) -> None:
+    slow = dict.fromkeys((0, 1, 2, 5), 90.0)
+    plan = run.go(max_steps=1000, plain=1.0, compiled=0.6, odd=slow)
+    assert plan.reason.startswith("the layers are compiled, since a step took 1.00 s without and 0.60 s with it")
+    assert plan.compiled
+
+
+@pytest.mark.parametrize(("max_steps", "tried"), [(PART + 224, False), (PART + 225, True)])
+def test_compiling_is_tried_where_what_is_left_could_pay_for_it(run: Run, max_steps: int, tried: bool) -> None:
+    """A minute and a half is what it costs, four tenths of a step what it saves at most."""
+    assert run.go(max_steps=max_steps, plain=1.0, compiled=0.6).compiled is tried
+
+
+def test_other_processes_do_as_rank_0_has_measured(run: Run) -> None:
+    measured = iter([1.0, 0.5])
+    others = {"told": lambda _seconds: next(measured), "place": Place(rank=1, size=2)}
+    run.trial._ranks = SimpleNamespace(**others)  # type: ignore[assignment]
+    plan = run.go(max_steps=1000, plain=1.0, compiled=3.0)
+    assert (plan.compiled, run.compiled) == (True, True)
+    assert not (run.workspace / "plan.json").exists()
 
 
 def test_short_training_does_not_pay_for_compiling(run: Run) -> None:

@@ -195,6 +195,19 @@ def test_longer_rows_lose_their_end_where_the_job_says_so(job: Job) -> None:
     assert any("1 rows lost their end" in one for one in report.dataset.advice or [])
 
 
+@pytest.mark.parametrize("way", ["Drop", "Truncate"])
+def test_as_many_long_rows_as_allowed_are_taken(job: Job, way: str) -> None:
+    job.write([chat_row(f"q{number}", "a") for number in range(3)] + [chat_row("r", "a" * 300)])
+    job.values["preparation"] = {"tooLong": way, "maximumTooLong": "0.25"}
+    report = prepare_data(job.config, read_recipe(job.config)).dataset
+    assert report.dropped + report.truncated == 1
+    shutil.rmtree(job.workspace)
+    job.values["preparation"]["maximumTooLong"] = "0.24"
+    with pytest.raises(UserError, match=r"1 of 4 rows are longer .* spec.preparation.maximumTooLong is 0\.24") as told:
+        prepare_data(job.config, read_recipe(job.config))
+    assert told.value.reason == "DatasetTooLong"
+
+
 def test_more_long_rows_than_allowed_are_refused(job: Job) -> None:
     job.write([chat_row(f"q{number}", "a") for number in range(8)] + [chat_row("r", "a" * 300)])
     job.values["preparation"] = {"tooLong": "Drop"}

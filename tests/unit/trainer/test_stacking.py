@@ -17,6 +17,12 @@ from whetstone_trainer.errors import UserError
 from whetstone_trainer.recipe import read_recipe
 
 pytestmark = pytest.mark.torch
+LAYER = "model.layers.0"
+BY_WHOLE_NAMES = sorted(
+    [f"{LAYER}.mlp.up_proj"]
+    + [f"model.layers.{n}.{name}" for n in (0, 1) for name in ("mlp.down_proj", "self_attn.q_proj", "self_attn.v_proj")]
+)
+"""The modules of both adapters, where the end of a name would mean more of them."""
 TOKENS = [[5, 6, 7, 8, 9, 10, 40, 41, 200]]
 
 
@@ -63,13 +69,27 @@ def second_alone(job: Job, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    ("shape", "targets"),
+    [
+        ({"targetModules": ["q_proj", "up_proj"]}, ["down_proj", "q_proj", "up_proj", "v_proj"]),
+        ({"targetModules": ["q_proj", f"{LAYER}.mlp.up_proj"], "rsLora": True}, BY_WHOLE_NAMES),
+    ],
+    ids=["alpha / rank", "rsLoRA, one layer's module"],
+)
 def test_published_adapter_is_the_sum_of_both(
-    first: Job, make_stacked: Callable[[str], Job], model_folder: Path, tmp_path: Path
+    first: Job,
+    make_stacked: Callable[[str], Job],
+    model_folder: Path,
+    tmp_path: Path,
+    shape: dict[str, Any],
+    targets: list[str],
 ) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
     job = make_stacked("sum")
+    job.values["lora"] |= shape
     assert job.run("train") == 0, job.log
     base = AutoModelForCausalLM.from_pretrained(model_folder)
     plain = logits(base)
@@ -82,7 +102,7 @@ def test_published_adapter_is_the_sum_of_both(
     assert float((both - after_first).abs().max()) > 1e-2
     assert job.report.result["adapter"]["rank"] == 7
     config = json.loads((job.output / "adapter_config.json").read_bytes())
-    assert config["target_modules"] == ["down_proj", "q_proj", "up_proj", "v_proj"]
+    assert (config["r"], config["target_modules"]) == (7, targets)
 
 
 def test_probe_is_recorded_on_the_base_without_any_adapter(

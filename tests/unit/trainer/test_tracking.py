@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from support.trainer_job import ROOT, Job
 from whetstone_api.reports import Outcome, TerminationReport
+from whetstone_trainer import tracking
 from whetstone_trainer.tracking import Tracking, asked_for
 
 pytestmark = pytest.mark.torch
@@ -30,12 +32,12 @@ def attempt(job: Job, importable: None) -> Callable[..., TerminationReport]:
     job.values["object"]["uid"] = UID
 
     def run(name: str, steps: range, outcome: Outcome = Outcome.SUCCEEDED, wait: float = 60.0) -> TerminationReport:
-        tracking = Tracking(dict.fromkeys(Outcome, wait))
-        tracking.start(job.config, {"lora": {"rank": 4}, "datasets": ["d"]}, [name])
+        trackers = Tracking(dict.fromkeys(Outcome, wait))
+        trackers.start(job.config, {"lora": {"rank": 4}, "datasets": ["d"]}, [name])
         for step in steps:
-            tracking.logged(step, {**LOGS, "loss": 10.0 - step})
-        tracking.logged(steps[-1], {"eval_loss": 1.5})
-        return tracking.close(TerminationReport(outcome=outcome, reason="Succeeded", message="m"))
+            trackers.logged(step, {**LOGS, "loss": 10.0 - step})
+        trackers.logged(steps[-1], {"eval_loss": 1.5})
+        return trackers.close(TerminationReport(outcome=outcome, reason="Succeeded", message="m"))
 
     return run
 
@@ -154,6 +156,17 @@ def test_tracker_that_does_not_answer_is_left_behind_with_a_warning(
     assert report.outcome is Outcome.SUCCEEDED
     (warning,) = report.result["warnings"]
     assert warning.startswith("tracker mlflow did not take all figures in time")
+
+
+def test_figures_that_a_slow_tracker_does_not_take_are_counted(
+    attempt: Callable[..., TerminationReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "PIPE_BYTES", tracking.LINE_BYTES)
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path))
+    # All are written while its process still imports what it needs.
+    report = attempt("tensorboard", range(1, 2000))
+    (warning,) = report.result["warnings"]
+    assert re.fullmatch(r"tracker tensorboard was too slow, and [1-9]\d+ messages to it were dropped", warning)
 
 
 def test_tracker_that_refuses_is_named_with_its_words(

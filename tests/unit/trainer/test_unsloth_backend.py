@@ -24,18 +24,29 @@ def test_every_setting_of_the_adapter_reaches_unsloth(make_job: MakeJob) -> None
     lora = {"rank": 8, "alpha": 24, "dropout": "0.05", "targetModules": ["v_proj", "q_proj"], "rsLora": True}
     config = asking(make_job("a"), lora=lora, hyperparameters={"maxLength": 64, "seed": 5})
     calls = unsloth_calls(config, effective_settings(config, 256), checkpointing=True)
-    assert calls.model["model_name"] == config.base_model_path
-    assert (calls.model["max_seq_length"], calls.model["load_in_4bit"], calls.model["random_state"]) == (64, False, 5)
-    asked = {name: calls.adapter[name] for name in ("r", "lora_alpha", "lora_dropout", "target_modules", "use_rslora")}
-    assert asked == {
+    assert calls.model == {
+        "model_name": config.base_model_path,
+        "max_seq_length": 64,
+        "load_in_4bit": False,
+        "load_in_8bit": False,
+        "load_in_16bit": True,
+        "full_finetuning": False,
+        "fix_tokenizer": False,
+        "trust_remote_code": False,
+        "use_exact_model_name": True,
+        "local_files_only": True,
+        "random_state": 5,
+    }
+    assert calls.adapter == {
         "r": 8,
         "lora_alpha": 24,
         "lora_dropout": 0.05,
         "target_modules": ["q_proj", "v_proj"],
+        "bias": "none",
         "use_rslora": True,
+        "use_gradient_checkpointing": "unsloth",
+        "random_state": 5,
     }
-    assert calls.adapter["random_state"] == 5
-    assert calls.adapter["use_gradient_checkpointing"] == "unsloth"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +91,7 @@ def test_image_without_unsloth_ends_the_job_with_the_fix(make_job: MakeJob) -> N
     asking(job)
     assert job.run("train") == EXIT_USER_ERROR, job.log
     assert (job.report.reason, "images/trainer-unsloth" in job.report.message) == ("BackendUnavailable", True)
+    assert not job.workspace.exists()
 
 
 def test_device_that_unsloth_refuses_ends_the_job_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """What happens after each training step: report, watch the loss, stop on SIGTERM."""
 
+import logging
 import math
 import resource
 import time
@@ -11,10 +12,12 @@ from whetstone_api.vocabulary import Reason
 
 from whetstone_trainer.distributed import Ranks
 from whetstone_trainer.errors import UserError
-from whetstone_trainer.evaluation import evaluated
+from whetstone_trainer.log_history import evaluated
 from whetstone_trainer.progress import Progress
 from whetstone_trainer.record import SPEED
 from whetstone_trainer.stopping import StopSignal
+
+log = logging.getLogger(__name__)
 
 
 class ProgressCallback(TrainerCallback):
@@ -39,6 +42,7 @@ class ProgressCallback(TrainerCallback):
         """Start the clock of this attempt."""
         self._started = time.monotonic()
         self._first_step = state.global_step
+        log.info("the steps begin, after %d of %d", state.global_step, state.max_steps)
 
     def on_step_begin(self, _args: Any, _state: Any, _control: Any, **_kwargs: Any) -> None:
         """Start the clock of a step."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from whetstone_api.adapter_artifact import CURVE_FILE, METRICS_FILE, TrainingRecord
 
-from whetstone_trainer.evaluation import figures, is_evaluation
+from whetstone_trainer.log_history import figures, is_evaluation
 
 log = logging.getLogger(__name__)
 

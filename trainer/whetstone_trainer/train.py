@@ -26,8 +26,9 @@ from whetstone_trainer.device import compile_layers, kernel_of, lean
 from whetstone_trainer.distributed import Ranks
 from whetstone_trainer.dpo import drop_reference, reward_metrics
 from whetstone_trainer.errors import StoppedError
-from whetstone_trainer.evaluation import best_step, evaluated, evaluation_callbacks, evaluation_rows, is_exhausted
+from whetstone_trainer.evaluation import evaluation_callbacks, evaluation_rows
 from whetstone_trainer.init_adapter import folds, load_init_adapter
+from whetstone_trainer.log_history import best_step, evaluated, is_exhausted
 from whetstone_trainer.methods import trainer_of
 from whetstone_trainer.plan import Plan
 from whetstone_trainer.prepare import load_tokenizer

@@ -15,7 +15,7 @@ from whetstone_api.jobs import EXIT_USER_ERROR
 from whetstone_api.training_evaluation import EarlyStoppingSpec
 from whetstone_artifacts.folders import adapter_digest
 from whetstone_trainer.errors import UserError
-from whetstone_trainer.evaluation import Verdict, evaluated, judge
+from whetstone_trainer.log_history import Verdict, evaluated, judge
 from whetstone_trainer.recipe import read_recipe
 
 pytestmark = pytest.mark.torch

@@ -2,14 +2,17 @@
 
 import json
 import math
+import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.trainer_job import Job, chat_row
+from support.trainer_job import ROOT, Job, chat_row
 from whetstone_api.adapter_artifact import Lineage, Probe
 from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR
 from whetstone_artifacts.folders import adapter_digest, verify_adapter
@@ -120,6 +123,21 @@ def test_sigterm_saves_and_asks_for_another_attempt(job: Job) -> None:
     step = re.search(r"after step (\d+) of 100000", job.report.message)
     assert step is not None
     assert (job.workspace / "checkpoints" / f"checkpoint-{step[1]}" / "manifest.json").is_file()
+
+
+def test_program_begins_without_the_libraries_of_training() -> None:
+    """Half a minute on a busy node, which neither an adoption nor a refusal needs."""
+    code = "import sys, whetstone_trainer.__main__; print(*{'torch', 'transformers', 'peft', 'trl'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, text=True, stdout=subprocess.PIPE)
+    assert done.stdout.split() == []
+
+
+def test_program_ends_with_its_report_and_tidies_nothing_up(job: Job, tmp_path: Path) -> None:
+    """That takes seconds with torch loaded, and the next Job waits for the end."""
+    (tmp_path / "sitecustomize.py").write_text("import atexit; atexit.register(lambda: print('tidied up'))")
+    roots = os.pathsep.join([str(tmp_path), *(str(ROOT / part) for part in ("operator", "trainer"))])
+    assert job.run("prepare", PYTHONPATH=os.pathsep.join([roots, os.environ.get("PYTHONPATH", "")])) == 0, job.log
+    assert job.log.strip().endswith("12 rows with 488 tokens are prepared")
 
 
 def test_result_of_the_same_recipe_is_adopted(undisturbed: Job, make_job: MakeJob) -> None:

@@ -1,16 +1,17 @@
 """Trackers that users name by their variables: what is logged is there, and one that fails costs nothing else."""
 
-import json
 import os
 import re
 import socket
-import struct
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.trainer_job import ROOT, Job
+from support.wandb_service import wandb_service
 from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_trainer import tracking
 from whetstone_trainer.tracking import Tracking, asked_for
@@ -102,48 +103,22 @@ def test_mlflow_goes_on_with_the_same_run(
     assert client.get_run(run.info.run_id).info.status == "FAILED"
 
 
-def wandb_records(content: bytes) -> Iterator[bytes]:
-    """The records of a file of Weights & Biases: LevelDB's log format after seven bytes of its own."""
-    position, parts = 7, b""
-    while position + 7 <= len(content):
-        if (room := 32768 - position % 32768) < 7:
-            position += room
-            continue
-        _, length, kind = struct.unpack_from("<IHB", content, position)
-        parts += content[position + 7 : position + 7 + length]
-        position += 7 + length
-        if kind in (1, 4):
-            yield parts
-            parts = b""
-
-
-def wandb_history(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """What offline runs of Weights & Biases hold, by run id."""
-    from wandb.proto import wandb_internal_pb2
-
-    found: dict[str, list[dict[str, Any]]] = {}
-    for path in sorted(folder.glob("wandb/offline-run-*/run-*.wandb")):
-        run_id = ""
-        for content in wandb_records(path.read_bytes()):
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(content)
-            run_id = record.run.run_id or run_id
-            if record.WhichOneof("record_type") == "history":
-                items = {one.key or "/".join(one.nested_key): json.loads(one.value_json) for one in record.history.item}
-                found.setdefault(run_id, []).append(items)
-    return found
-
-
-def test_wandb_offline_keeps_all_attempts_under_one_id(
+def test_wandb_offline_keeps_all_attempts_for_its_own_client_to_send(
     attempt: Callable[..., TerminationReport], job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     assert attempt("wandb", range(1, 3), Outcome.RETRY).result == {}
     assert attempt("wandb", range(3, 5)).result == {}
-    history = wandb_history(job.workspace / "tracking")
-    assert list(history) == [UID]
-    losses = [(entry["_step"], entry["train/loss"]) for entry in history[UID] if "train/loss" in entry]
-    assert losses == [(step, 10.0 - step) for step in range(1, 5)]
+    runs = sorted((job.workspace / "tracking" / "wandb").glob("offline-run-*"))
+    with wandb_service() as service:
+        variables = {**os.environ, "WANDB_API_KEY": "0" * 40, "WANDB_BASE_URL": service.url, "WANDB_MODE": "online"}
+        command = [sys.executable, "-m", "wandb", "sync", "--yes", *map(str, runs)]
+        done = subprocess.run(command, env=variables, cwd=job.folder, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert list(service.history) == [UID]
+    losses = [(entry["_step"], entry["train/loss"]) for entry in service.history[UID] if "train/loss" in entry]
+    assert sorted(losses) == [(step, 10.0 - step) for step in range(1, 5)]
+    assert sorted(service.exit_codes) == [0, 1]
 
 
 def test_tracker_that_does_not_answer_is_left_behind_with_a_warning(

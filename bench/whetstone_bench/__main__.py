@@ -12,12 +12,13 @@ from typing import Any
 
 from whetstone_dev.places import CHECKOUT
 
-from whetstone_bench import benchmark, figures, floor, guard_cost, scale, serving, tooluse, training
+from whetstone_bench import benchmark, figures, first_step, floor, guard_cost, scale, serving, tooluse, training
 from whetstone_bench.stage import Stage
 
 OUTPUT = CHECKOUT / "build" / "bench" / "serving.json"
 TRAINING_OUTPUT = CHECKOUT / "build" / "bench" / "training.json"
 TRAINING, TRAINING_ROUNDS = "training", 3
+FIRST_STEP_SAMPLES = 3
 BENCHMARK, CONCURRENCIES = "benchmark", (1, 8, 32, 100)
 BENCHMARK_OUTPUT = CHECKOUT / "build" / "bench" / "benchmark.json"
 TOOLUSE = "tooluse"
@@ -55,7 +56,8 @@ def main() -> None:
     described = figures.machine()
     found: list[figures.Figure] = []
     if TRAINING in options.parts:
-        _tell(TRAINING_OUTPUT, described, training.training(TRAINING_ROUNDS), part="training", page=options.page)
+        measured = [*first_step.first_step(FIRST_STEP_SAMPLES), *training.training(TRAINING_ROUNDS)]
+        _tell(TRAINING_OUTPUT, described, measured, part="training", page=options.page)
     if BENCHMARK in options.parts:
         for measured in benchmark.benchmark(options.at_a_time):
             _tell(BENCHMARK_OUTPUT, described, measured, part="benchmark", page=options.page)

@@ -113,11 +113,19 @@ class Kube:
         body = client.V1Eviction(metadata=client.V1ObjectMeta(name=pod, namespace=namespace))
         client.CoreV1Api(self._api).create_namespaced_pod_eviction(name=pod, namespace=namespace, body=body)
 
-    def logs(self, *, namespace: str, pod: str, container: str, lines: int) -> str:
-        """Return the last log lines of a container; what went wrong, in words, when there are none to be had."""
+    def logs(self, *, namespace: str, pod: str, container: str, lines: int, timestamps: bool = False) -> str:
+        """Return the last log lines of a container; what went wrong, in words, when there are none to be had.
+
+        Args:
+            namespace: The pod's namespace.
+            pod: Its name.
+            container: The container's name.
+            lines: How many lines.
+            timestamps: Whether each line begins with the time at which the container runtime took it, RFC 3339.
+        """
         try:
             text: str = client.CoreV1Api(self._api).read_namespaced_pod_log(
-                name=pod, namespace=namespace, container=container, tail_lines=lines
+                name=pod, namespace=namespace, container=container, tail_lines=lines, timestamps=timestamps
             )
         except ApiException as error:
             return f"(no log: {error.reason})"

@@ -51,7 +51,7 @@ class TrainingProgress(ApiModel):
     """Where the training is; written at most every 30 seconds."""
 
     phase: Annotated[str, Field(max_length=32)]
-    """Validate, Prepare, Train, Verify, Merge or Publish."""
+    """Validate, Prepare, Train, Verify, Publish, Merge or Push."""
     percent: int | None = None
     """Share of the optimizer steps that are done, 0 to 100."""
     step: int | None = None

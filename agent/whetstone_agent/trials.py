@@ -26,6 +26,8 @@ AGENT_ERRORS: Final = (
     | _TRUNCATIONS
 )
 """Exceptions that are the agent's own doing (Harbor's policy: graded, reward valid): such a trial is scored."""
+OUT_OF_DISK: Final = "SandboxOutOfDiskError"
+"""The pod wrote more than its task may take up and is gone: the agent's doing once it was at work, and scored 0."""
 OVERFLOW_END: Final = "ContextLength"
 """How our agent says that the conversation outgrew the context."""
 
@@ -67,7 +69,9 @@ def parse_trial(data: Mapping[str, Any]) -> Trial:
     steps = _steps(task, step_results) if step_results else None
     rewards = (data.get("verifier_result") or {}).get("rewards")
     reward = _reward(rewards) if steps is None else _step_reward(task, steps)
-    if error is not None and error not in AGENT_ERRORS:
+    if error == OUT_OF_DISK and any(part.get("agent_execution") for part in (data, *step_results)):
+        reward = reward or 0.0
+    elif error is not None and error not in AGENT_ERRORS:
         reward = None
     if reward is None and error is None:
         error = "RewardMissing"

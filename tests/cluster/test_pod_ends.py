@@ -19,6 +19,7 @@ from whetstone_agent.environment.errors import (
     SandboxEvictedError,
     SandboxExpiredError,
     SandboxLostError,
+    SandboxOutOfDiskError,
     SandboxOutOfMemoryError,
 )
 from whetstone_agent.environment.pod import PodEnvironment
@@ -101,6 +102,24 @@ async def test_a_container_out_of_memory_is_told_apart(namespace: str, tmp_path:
         await sandbox.exec("echo 1000 >/proc/1/oom_score_adj")
         with pytest.raises(SandboxOutOfMemoryError, match=r"OOMKilled.*memory_mb"):
             await sandbox.exec(f"{FILL_MEMORY}; sleep 60")
+
+
+async def test_a_pod_that_fills_its_disk_is_told_apart(namespace: str, tmp_path: Path) -> None:
+    none = {"requests": None, "limits": None}
+    async with started(tmp_path, options=none, storage_mb=16, memory_mb=64) as sandbox:
+        container = (await state(sandbox, namespace))["spec"]["containers"][0]  # type: ignore[index]
+        assert container["resources"]["limits"] == {"ephemeral-storage": "16Mi", "memory": "64Mi"}
+        assert container["resources"]["requests"] == {"ephemeral-storage": "16Mi", "memory": "64Mi"}
+        assert (await sandbox.exec("head -c 8000000 /dev/zero >/app/some")).return_code == 0
+        with pytest.raises(SandboxOutOfDiskError, match=r"Evicted.*storage_mb"):
+            await sandbox.exec("head -c 64000000 /dev/zero >/app/all; sleep 600")
+
+
+async def test_a_verifier_that_fills_its_own_disk_is_not_the_agents_doing(namespace: str, tmp_path: Path) -> None:
+    options = {"requests": None, "limits": None}
+    async with started(tmp_path, options=options, storage_mb=16, session_id="t__verifier__trial") as sandbox:
+        with pytest.raises(SandboxEvictedError, match=r"ephemeral"):
+            await sandbox.exec("head -c 64000000 /dev/zero >/app/all; sleep 600")
 
 
 async def test_a_pod_at_its_deadline_is_told_apart(namespace: str, tmp_path: Path) -> None:

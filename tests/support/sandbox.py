@@ -18,13 +18,14 @@ def environment(folder: Path, **fields: Any) -> PodEnvironment:
     deadline = fields.pop("deadline_seconds", 600)
     options = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}, **fields.pop("options", {})}
     network = fields.pop("network_policy", None)
+    session = fields.pop("session_id", f"task-1__{secrets.token_hex(3)}__env")
     task = {"docker_image": references_of()["task"], "workdir": "/app", "build_timeout_sec": 120, **fields}
     files = folder / "environment"
     files.mkdir(exist_ok=True)
     return PodEnvironment(
         environment_dir=files,
         environment_name="task",
-        session_id=f"task-1__{secrets.token_hex(3)}__env",
+        session_id=session,
         trial_paths=TrialPaths(trial_dir=folder / "trial"),
         task_env_config=EnvironmentConfig.model_validate(task),
         logger=logging.getLogger("test"),

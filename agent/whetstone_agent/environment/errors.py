@@ -1,4 +1,4 @@
-"""What can go wrong with a trial's pod. None of it is the model's doing: such a trial is void."""
+"""What can go wrong with a trial's pod. Hardly any of it is the model's doing: such a trial is void."""
 
 from typing import Final
 
@@ -17,6 +17,10 @@ class SandboxEvictedError(SandboxLostError):
 
 class SandboxOutOfMemoryError(SandboxLostError):
     """The kernel ended the pod's container for want of memory."""
+
+
+class SandboxOutOfDiskError(SandboxLostError):
+    """The kubelet ended the pod because it wrote more than it may: what the agent did, once it was at work."""
 
 
 class SandboxExpiredError(SandboxLostError):
@@ -48,5 +52,5 @@ TRIED_AGAIN: Final = (
     "TransferError",
 )
 """Names of errors after which the same trial may well succeed, as Harbor's policies name them."""
-NOT_TRIED_AGAIN: Final = ("SandboxExpiredError",)
+NOT_TRIED_AGAIN: Final = ("SandboxExpiredError", "SandboxOutOfDiskError")
 """Names of errors that would come again."""

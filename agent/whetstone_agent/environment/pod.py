@@ -15,7 +15,14 @@ from whetstone_agent.environment import states
 from whetstone_agent.environment.cluster import Cluster, Runner, RunnerPod
 from whetstone_agent.environment.commands import CommandEnvironment
 from whetstone_agent.environment.creation import create_when_quota_allows, delete_pod, ensure_policy
-from whetstone_agent.environment.errors import ExecTransportError, PodStartError, SandboxLostError, TransferError
+from whetstone_agent.environment.errors import (
+    ExecTransportError,
+    PodStartError,
+    SandboxEvictedError,
+    SandboxLostError,
+    SandboxOutOfDiskError,
+    TransferError,
+)
 from whetstone_agent.environment.exec import Completed, PodAddress, PodExec
 from whetstone_agent.environment.manifest import CONTAINER, TMUX, TrialPod, pod_selector, trial_pod
 from whetstone_agent.environment.network import NetworkLimit, network_limit
@@ -24,6 +31,8 @@ from whetstone_agent.environment.starting import wait_until_running
 from whetstone_agent.environment.watching import PodState, PodWatch
 
 _KILLED: Final = 128 + 9
+_AGENTS_SESSION: Final = "__env"
+"""How Harbor's name of the sandbox ends in which the agent works."""
 _EXPLAIN_SECONDS: Final = 10.0
 """A broken connection is often the first sign of a pod's end; the API server tells the reason a little later."""
 _LAST_WORDS_SECONDS: Final = 2.0
@@ -174,6 +183,8 @@ class PodEnvironment(CommandEnvironment):
             asked["cpu"] = str(task.cpus)
         if task.memory_mb is not None:
             asked["memory"] = f"{task.memory_mb}Mi"
+        if task.storage_mb is not None:
+            asked["ephemeral-storage"] = f"{task.storage_mb}Mi"
         overridden = self._settings.requests is not None or self._settings.limits is not None
         return TrialPod(
             runner=self._runner,
@@ -242,4 +253,8 @@ class PodEnvironment(CommandEnvironment):
                 await doing
 
     def _ending(self, pod: PodState | None) -> SandboxLostError | None:
-        return states.ending(pod, str(self._pod))
+        end = states.ending(pod, str(self._pod))
+        if isinstance(end, SandboxOutOfDiskError) and not self.session_id.endswith(_AGENTS_SESSION):
+            # The agent never was in a verifier's pod of its own.
+            return SandboxEvictedError(str(end))
+        return end

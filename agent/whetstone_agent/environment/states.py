@@ -1,10 +1,12 @@
 """What a trial pod's state means. Pure.
 
-A trial whose pod ends is void, whatever ended it: the runner cannot know what the agent would have done. What is told
-apart is why, so that the user knows what to change. A process that the kernel kills for memory inside a pod that goes
-on is none of this: the command ends with its exit code, as in any other sandbox.
+A trial whose pod ends is void: the runner cannot know what the agent would have done. What is told apart is why, so
+that the user knows what to change. Only a pod that wrote more than its task may take up ends by the agent's doing. A
+process that the kernel kills for memory inside a pod that goes on is none of this: the command ends with its exit code,
+as in any other sandbox.
 """
 
+import re
 from typing import Any, Final
 
 from whetstone_agent.environment.errors import (
@@ -12,6 +14,7 @@ from whetstone_agent.environment.errors import (
     SandboxEvictedError,
     SandboxExpiredError,
     SandboxLostError,
+    SandboxOutOfDiskError,
     SandboxOutOfMemoryError,
 )
 
@@ -23,6 +26,11 @@ _EVICTING: Final = frozenset(
     {"Evicted", "Preempting", "Terminated", "NodeShutdown", "NodeLost", "NodeAffinity", "UnexpectedAdmissionError"}
 )
 """Reasons of a failed pod by which the node or the scheduler took it away."""
+
+_OWN_DISK: Final = re.compile(
+    r"exceeded its local ephemeral storage limit|ephemeral local storage usage exceeds the total limit of containers"
+)
+"""What the kubelet says of a pod that it evicts for its own limit; a node that is full evicts in other words."""
 
 
 def is_scheduled(pod: PodState) -> bool:
@@ -65,6 +73,9 @@ def ending(pod: PodState | None, name: str) -> SandboxLostError | None:
     text = f"pod {name} ended: {words(pod)}"
     if status.get("reason") == "DeadlineExceeded":
         return SandboxExpiredError(f"{text}; its activeDeadlineSeconds follow from the task's time limits")
+    if _OWN_DISK.search(str(status.get("message") or "")):
+        advice = "raise the task's storage_mb or trialResources.limits.ephemeral-storage if it must write that much"
+        return SandboxOutOfDiskError(f"{text}; {advice}")
     if status.get("reason") in _EVICTING or disrupted is not None:
         return SandboxEvictedError(f"{text}; give trials requests (trialResources) or the nodes more room")
     if any(one.get("reason") == "OOMKilled" for one in ended):

@@ -33,7 +33,7 @@ def refusal(task: TaskFolder, offer: Offer, images: Mapping[str, str]) -> Refuse
         offer: What the sandboxes can do.
         images: Image by the folder of its container, where one was built or replaces that of `task.toml`.
     """
-    for judge in (_compose, _system, _accelerator, _mcp_servers, _missing_file):
+    for judge in (_compose, _system, _accelerator, _mcp_servers, _storage, _missing_file):
         found = judge(task)
         if found is not None:
             return _refused(task, *found)
@@ -91,6 +91,17 @@ def _mcp_servers(task: TaskFolder) -> _Fault:
     for section, environment in _environments(task):
         if environment.get("mcp_servers"):
             return TaskRefusal.MCP_SERVERS, f"asks for [{section}] mcp_servers, which are not supported; exclude it"
+    return None
+
+
+def _storage(task: TaskFolder) -> _Fault:
+    for section, environment in _environments(task):
+        room = environment.get("storage_mb")
+        if room is not None and (not isinstance(room, int) or room < 1):
+            message = (
+                f"[{section}] storage_mb = {room!r} is no room to work in; name 1 megabyte or more, or leave it out"
+            )
+            return TaskRefusal.INVALID, message
     return None
 
 

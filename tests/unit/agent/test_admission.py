@@ -71,6 +71,8 @@ def _edit(old: str, new: str) -> Spoil:
             "*.example.com cannot be enforced",
         ),
         (_edit('docker_image = "task:1"', 'docker_image = "task:1"\ngpus = 1'), "accelerator"),
+        (_edit("cpus = 1", "cpus = 1\nstorage_mb = 0"), "storage_mb = 0 is no room to work in"),
+        (_edit("cpus = 1", "cpus = 1\nstorage_mb = -5"), "storage_mb = -5 is no room to work in"),
         (_edit("cpus = 1", 'cpus = "many"'), "is not a Harbor task"),
         (_edit("[verifier]", '[verifier]\nnetwork_mode = "no-network"'), "'no-network'"),
     ],
@@ -84,6 +86,11 @@ def test_a_task_that_cannot_run_is_named_with_what_is_wrong(dataset: Path, spoil
     assert "task 'task-2'" in failure.value.message
     assert words in failure.value.message
     assert "spec.suite.harbor.dataset (pvc://data/tasks)" in failure.value.message
+
+
+def test_a_task_that_says_how_much_disk_it_needs_is_run(dataset: Path) -> None:
+    _edit("cpus = 1", "cpus = 1\nstorage_mb = 1")(dataset / "task-0")
+    assert len(admitted(dataset)) == 4
 
 
 def test_a_dataset_that_is_missing_or_empty_is_named(tmp_path: Path) -> None:

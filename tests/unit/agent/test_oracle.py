@@ -195,6 +195,7 @@ async def test_a_task_of_steps_is_checked_over_all_of_them(
 ) -> None:
     for name, broken in (("whole", False), ("half", True)):
         folder = write_task(dataset, name)
+        (folder / "solution" / "solve.sh").unlink()
         with (folder / "task.toml").open("a") as stream:
             stream.write('\n[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n')
         for step in ("one", "two"):

@@ -8,6 +8,7 @@ from whetstone_agent.environment.errors import (
     SandboxEvictedError,
     SandboxExpiredError,
     SandboxLostError,
+    SandboxOutOfDiskError,
     SandboxOutOfMemoryError,
 )
 from whetstone_agent.environment.states import ending, is_running, is_scheduled, words
@@ -28,6 +29,9 @@ def terminated(reason: str) -> dict[str, Any]:
     return {"terminated": {"reason": reason, "exitCode": 137}}
 
 
+OWN_LIMIT = 'Container main exceeded its local ephemeral storage limit "16Mi". '
+POD_LIMIT = "Pod ephemeral local storage usage exceeds the total limit of containers 16Mi. "
+NODE_FULL = "The node was low on resource: ephemeral-storage. Container main was using 9Mi, request is 0."
 DISRUPTED = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "for q"}]
 
 
@@ -46,6 +50,9 @@ def test_a_running_pod_has_no_ending() -> None:
         (pod(state=terminated("OOMKilled")), SandboxOutOfMemoryError, "memory_mb"),
         (pod(phase="Failed", reason="Evicted", message="low on disk"), SandboxEvictedError, "low on disk"),
         (pod(metadata={"deletionTimestamp": "t"}, conditions=DISRUPTED), SandboxEvictedError, "PreemptionByScheduler"),
+        (pod(phase="Failed", reason="Evicted", message=OWN_LIMIT), SandboxOutOfDiskError, "storage_mb"),
+        (pod(phase="Failed", reason="Evicted", message=POD_LIMIT), SandboxOutOfDiskError, "ephemeral-storage"),
+        (pod(phase="Failed", reason="Evicted", message=NODE_FULL), SandboxEvictedError, "low on resource"),
         (pod(phase="Failed", reason="DeadlineExceeded"), SandboxExpiredError, "time limits"),
     ],
 )

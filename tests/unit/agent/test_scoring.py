@@ -96,6 +96,26 @@ def step(name: str, reward: float | None, error: str | None = None) -> dict[str,
     }
 
 
+@pytest.mark.parametrize(("at_work", "reward"), [(True, 0.0), (False, None)])
+def test_an_agent_that_filled_its_disk_is_scored_and_a_sandbox_that_was_full_before_is_not(
+    tmp_path: Path, *, at_work: bool, reward: float | None
+) -> None:
+    times = {"started_at": "2026-01-01T00:00:00Z", "finished_at": "2026-01-01T00:00:05Z"}
+    more = {"agent_execution": times} if at_work else {}
+    write(tmp_path / "job", "a__1", reward=None, error="SandboxOutOfDiskError", **more)
+    (trial,) = read_trials(tmp_path / "job")
+    assert (trial.reward, trial.error) == (reward, "SandboxOutOfDiskError")
+
+
+def test_steps_before_the_disk_was_full_keep_their_rewards(tmp_path: Path) -> None:
+    task_path = several_steps(tmp_path)
+    steps = [step("one", 1.0), step("two", None, "SandboxOutOfDiskError")]
+    more = {"config": {"task": {"path": str(task_path)}}, "step_results": steps, "agent_result": None}
+    write(tmp_path / "job", "several__1", reward=None, **more)
+    (trial,) = read_trials(tmp_path / "job")
+    assert trial.reward == pytest.approx(1 / 3)
+
+
 @pytest.mark.parametrize(("strategy", "reward"), [("mean", (1 + 0.4 + 0) / 3), ("final", 0.0)])
 def test_a_step_that_was_not_reached_counts_as_zero(tmp_path: Path, strategy: str, reward: float) -> None:
     task_path = several_steps(tmp_path, strategy=strategy)

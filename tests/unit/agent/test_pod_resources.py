@@ -1,0 +1,58 @@
+"""What a task asks of its pod, and what a run asks instead."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harbor.models.task.config import EnvironmentConfig
+from harbor.models.trial.paths import TrialPaths
+from whetstone_agent.environment.cluster import RunnerPod
+from whetstone_agent.environment.errors import SandboxEvictedError, SandboxLostError, SandboxOutOfDiskError
+from whetstone_agent.environment.pod import PodEnvironment
+
+
+def sandbox(folder: Path, task: dict[str, Any], *, session: str = "t__ab__env", **options: Any) -> PodEnvironment:
+    return PodEnvironment(
+        environment_dir=folder,
+        environment_name="t",
+        session_id=session,
+        trial_paths=TrialPaths(trial_dir=folder / "trial"),
+        task_env_config=EnvironmentConfig.model_validate({"docker_image": "task:1", **task}),
+        logger=logging.getLogger("test"),
+        benchmark_run="run",
+        deadline_seconds=60,
+        **options,
+    )
+
+
+ASKED = {"cpus": 2, "memory_mb": 512, "storage_mb": 2048}
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "requests", "limits"),
+    [
+        (ASKED, {}, *([{"cpu": "2", "memory": "512Mi", "ephemeral-storage": "2048Mi"}] * 2)),
+        ({"storage": "2G"}, {}, *([{"ephemeral-storage": "2048Mi"}] * 2)),
+        ({}, {}, {}, {}),
+        (ASKED, {"limits": {"memory": "1Gi"}}, {}, {"memory": "1Gi"}),
+        (ASKED, {"requests": {"ephemeral-storage": "1Gi"}}, {"ephemeral-storage": "1Gi"}, {}),
+    ],
+)
+def test_a_pod_has_what_its_task_asks_for_unless_the_run_says_otherwise(
+    tmp_path: Path, task: dict[str, Any], options: dict[str, Any], requests: dict[str, str], limits: dict[str, str]
+) -> None:
+    wanted = sandbox(tmp_path, task, **options)._wanted_pod(RunnerPod(), None)
+    assert (dict(wanted.requests), dict(wanted.limits)) == (requests, limits)
+
+
+@pytest.mark.parametrize(
+    ("session", "kind"), [("t__ab__env", SandboxOutOfDiskError), ("t__ab__verifier__trial", SandboxEvictedError)]
+)
+def test_only_where_the_agent_worked_a_full_disk_is_its_doing(
+    tmp_path: Path, session: str, kind: type[SandboxLostError]
+) -> None:
+    status = {"phase": "Failed", "reason": "Evicted"}
+    status["message"] = 'Container main exceeded its local ephemeral storage limit "16Mi". '
+    pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "n"}, "status": status}
+    assert type(sandbox(tmp_path, {}, session=session)._ending(pod)) is kind

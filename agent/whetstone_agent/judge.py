@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import os
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 import aiohttp
 from whetstone_api.benchmark_judge import (
+    JUDGE_AUTHORITY_VARIABLE,
     JUDGE_FILE,
     JUDGE_FOLDER,
     JUDGE_KEY_VARIABLE,
@@ -240,10 +242,30 @@ async def _ask_all(one: _Judge, questions: dict[str, list[dict[str, str]]], answ
             answers.failures = 0
             answers.keep(trial, text, tokens)
 
-    async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session, asyncio.TaskGroup() as group:
+    try:
+        connector = aiohttp.TCPConnector(ssl=_trusted())
+    except ssl.SSLError as error:
+        answers.stopped = (
+            f"spec.judge.certificateAuthorityRef names no certificate in PEM format ({error}); fix the Secret"
+        )
+        return
+    async with (
+        aiohttp.ClientSession(timeout=timeout, trust_env=False, connector=connector) as session,
+        asyncio.TaskGroup() as group,
+    ):
         for trial, messages in questions.items():
             if trial not in answers.texts:
                 group.create_task(ask(trial, messages))
+
+
+def _trusted() -> ssl.SSLContext | bool:
+    """Return what the judge's certificate is checked against.
+
+    Raises:
+        ssl.SSLError: The authorities of the spec are none.
+    """
+    authorities = os.environ.get(JUDGE_AUTHORITY_VARIABLE)
+    return ssl.create_default_context(cadata=authorities) if authorities else True
 
 
 def _may_ask(spec: JudgeSpec, answers: Answers) -> bool:

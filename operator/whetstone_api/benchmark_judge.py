@@ -1,11 +1,12 @@
 """A model that reads the trajectories of a BenchmarkRun and says what it thinks of them, apart from the reward."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from whetstone_api.access import SecretKeyRef
 from whetstone_api.model_endpoint import ModelEndpoint
-from whetstone_api.schema import ApiModel, DecimalString, SignedDecimalString
+from whetstone_api.schema import ApiModel, DecimalString, Rule, SignedDecimalString
 from whetstone_api.wire import WireModel
 
 JUDGE_FOLDER = "judge"
@@ -15,11 +16,25 @@ JUDGE_KEY_VARIABLE = "WHETSTONE_JUDGE_KEY"
 """The runner's variable with the key that the judge asks for."""
 
 
+JUDGE_AUTHORITY_VARIABLE = "WHETSTONE_JUDGE_CA"
+"""The runner's variable with the certificate authorities that the judge's certificate is checked against."""
+
+
 class JudgeSpec(ModelEndpoint):
     """Who judges, asked after the last trial."""
 
+    certificate_authority_ref: SecretKeyRef | None = None
+    """Key of a Secret, as a rule `ca.crt`, with the certificate authorities to trust for `url` instead of the
+    system's."""
     maximum_tokens: Annotated[int, Field(ge=1, le=1_000_000_000_000)] | None = None
     """What the judge may use up; trials that are left then stay without an opinion."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *ModelEndpoint.rules,
+        Rule(
+            rule="!has(self.certificateAuthorityRef) || (has(self.url) && self.url.startsWith('https://'))",
+            message="certificateAuthorityRef belongs to a url that begins with https://",
+        ),
+    )
 
 
 class JudgeAgreement(ApiModel):

@@ -112,6 +112,8 @@ def with_companions(obj: Object, path: str, value: Any) -> Object:
     if path == "spec.aliases[].targets":
         known = [{**obj["spec"]["adapters"][1], "name": target["adapter"]} for target in value]
         obj["spec"]["adapters"] = known
+    if path == "spec.judge.url":
+        obj["spec"]["judge"].pop("certificateAuthorityRef", None)
     if path.startswith("spec.passAtK") or path == "spec.gates[].k":
         obj["spec"]["attempts"] = 100
     if path.endswith("gates[].metric") and value != "Mean":

@@ -125,11 +125,7 @@ def _guarded(served: Served) -> web.Application:
 @contextmanager
 def web_server(root: Path, certificates: Path) -> Iterator[Served]:
     """Serve a folder over HTTPS with a certificate of its own, which no system trusts."""
-    key, certificate = certificates / "tls.key", certificates / "tls.crt"
-    if not certificate.exists():
-        subject = ["-subj", "/CN=localhost", "-addext", f"subjectAltName=IP:{LOCALHOST},DNS:localhost"]
-        made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
-        run([*made, "-keyout", str(key), "-out", str(certificate)])
+    certificate, tls = own_certificate(certificates)
     served = Served(ca_file=certificate)
     app = _guarded(served)
 
@@ -140,10 +136,20 @@ def web_server(root: Path, certificates: Path) -> Iterator[Served]:
         return web.Response(body=path.read_bytes()) if served.ignores_ranges else web.FileResponse(path)
 
     app.router.add_get("/{path:.+}", get)
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(certificate, key)
     with running(app, served, tls) as one:
         yield one
+
+
+def own_certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """Return a certificate for this machine that no system trusts, and what a server needs to show it."""
+    key, certificate = folder / "tls.key", folder / "tls.crt"
+    if not certificate.exists():
+        subject = ["-subj", "/CN=localhost", "-addext", f"subjectAltName=IP:{LOCALHOST},DNS:localhost"]
+        made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
+        run([*made, "-keyout", str(key), "-out", str(certificate)])
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, key)
+    return certificate, tls
 
 
 @contextmanager

@@ -406,7 +406,11 @@ def benchmark_run(*, improving: bool, gate: Object = GATE, agent: Object = NAMED
             "model": "judge",
             "maximumTokens": 1000,
             **(
-                {"url": "https://judge.example.com/v1", "secretRef": {"name": "keys", "key": "judge"}}
+                {
+                    "url": "https://judge.example.com/v1",
+                    "secretRef": {"name": "keys", "key": "judge"},
+                    "certificateAuthorityRef": {"name": "keys", "key": "ca.crt"},
+                }
                 if improving
                 else {"modelServerRef": {"name": "server"}}
             ),

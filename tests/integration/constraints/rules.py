@@ -106,6 +106,7 @@ def _names(kind: str) -> list[RuleRow]:
 
 
 PROCESS = {"spec.suite.harbor.environment": {"kind": "Process"}, "spec.suite.harbor.trialResources": MISSING}
+ANY_AUTHORITY = {"spec.judge.certificateAuthorityRef": MISSING}
 BY_SERVER = {"spec.judge.modelServerRef": {"name": "server"}}
 
 
@@ -844,15 +845,25 @@ RULES: tuple[RuleRow, ...] = (
         accept=({"spec.judge.secretRef": MISSING},),
         reject=(
             {"spec.judge.modelServerRef": {"name": "server"}},
-            {"spec.judge.url": MISSING, "spec.judge.secretRef": MISSING},
+            {"spec.judge.url": MISSING, "spec.judge.secretRef": MISSING, **ANY_AUTHORITY},
         ),
         variant=1,
     ),
     RuleRow(
         node="BenchmarkRun.spec.judge",
         message="secretRef belongs to url",
-        accept=({"spec.judge.url": MISSING, "spec.judge.secretRef": MISSING, **BY_SERVER},),
-        reject=({"spec.judge.url": MISSING, **BY_SERVER},),
+        accept=({"spec.judge.url": MISSING, "spec.judge.secretRef": MISSING, **BY_SERVER, **ANY_AUTHORITY},),
+        reject=({"spec.judge.url": MISSING, **BY_SERVER, **ANY_AUTHORITY},),
+        variant=1,
+    ),
+    RuleRow(
+        node="BenchmarkRun.spec.judge",
+        message="certificateAuthorityRef belongs to a url that begins with https://",
+        accept=({**ANY_AUTHORITY, "spec.judge.url": "http://judge/v1"},),
+        reject=(
+            {"spec.judge.url": "http://judge/v1"},
+            {"spec.judge.url": MISSING, "spec.judge.secretRef": MISSING, **BY_SERVER},
+        ),
         variant=1,
     ),
     *_tool_use(),

@@ -581,6 +581,8 @@ FORMATS: Mapping[str, Format] = {
     f"{BR}.spec.judge.url": WEB_URL,
     f"{BR}.spec.judge.secretRef.name": SECRET_NAME,
     f"{BR}.spec.judge.secretRef.key": SECRET_KEY,
+    f"{BR}.spec.judge.certificateAuthorityRef.name": SECRET_NAME,
+    f"{BR}.spec.judge.certificateAuthorityRef.key": SECRET_KEY,
     f"{BR}.status.judged.reasoning": DECIMAL,
     f"{BR}.status.judged.completeness": DECIMAL,
     f"{BR}.status.judged.agreement.agreement": DECIMAL,

@@ -88,8 +88,9 @@ async def model() -> AsyncIterator[Callable[..., Awaitable[tuple[FakeModel, str]
     servers = []
 
     async def start(mind: Mind, **fields: Any) -> tuple[FakeModel, str]:
+        tls = fields.pop("tls", None)
         fake = FakeModel(name=fields.pop("name", SERVED), mind=mind, **fields)
-        server = await fake.start()
+        server = await fake.start(tls)
         servers.append(server)
         return fake, str(server.make_url("/v1"))
 

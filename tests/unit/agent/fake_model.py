@@ -1,5 +1,6 @@
 """A small OpenAI-compatible server whose model answers by a function of the conversation."""
 
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,13 +29,13 @@ class FakeModel:
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: set[str | None] = field(default_factory=set)
 
-    async def start(self) -> TestServer:
+    async def start(self, tls: ssl.SSLContext | None = None) -> TestServer:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/metrics", self._metrics)
         server = TestServer(app)
-        await server.start_server()
+        await server.start_server(ssl=tls)
         return server
 
     async def _metrics(self, request: web.Request) -> web.Response:

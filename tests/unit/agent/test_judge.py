@@ -6,13 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.place_servers import own_certificate
 from unit.agent.fake_model import FakeModel
 from unit.agent.test_run import RecordingReporter, artifact_of, lazy, obedient
 from whetstone_agent.harness import EnvironmentChoice
 from whetstone_agent.judge import judge
 from whetstone_agent.judge_prompt import SHOWN_CHARACTERS, judge_digest, question, read_answer
 from whetstone_agent.run import run_benchmark
-from whetstone_api.benchmark_judge import JUDGE_KEY_VARIABLE, JudgeArtifact, Judged, JudgeSpec
+from whetstone_api.benchmark_judge import (
+    JUDGE_AUTHORITY_VARIABLE,
+    JUDGE_KEY_VARIABLE,
+    JudgeArtifact,
+    Judged,
+    JudgeSpec,
+)
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_artifacts.report.trials import Step
 from whetstone_artifacts.report.untrusted import NOTHING, shown
@@ -175,6 +182,28 @@ async def test_after_three_trials_without_an_answer_no_other_one_is_asked_about(
     judged = (await judged_run(config, local))["judged"]
     assert (judged["trials"], judged["unanswered"], len(fake.requests)) == (0, 4, 3)
     assert "agreement" not in judged
+
+
+async def test_a_judge_is_trusted_by_the_authority_that_the_run_names_and_by_no_other(
+    configure: Configure,
+    local: EnvironmentChoice,
+    model: StartModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("whetstone_agent.judge._PAUSE_SECONDS", 0.0)
+    certificate, tls = own_certificate(tmp_path)
+    (_, url), (_, judge_url) = await model(lazy), await model(strict, name=JUDGE, tls=tls)
+    assert judge_url.startswith("https://")
+    config = configure(serverUrl=url, judge={"model": JUDGE, "url": judge_url}, judgeUrl=judge_url)
+    judged = (await judged_run(config, local))["judged"]
+    assert (judged["unanswered"], "certificate verify failed" in judged["stopped"]) == (4, True)
+    monkeypatch.setenv(JUDGE_AUTHORITY_VARIABLE, "no certificate")
+    judged = (await judged_run(config, local))["judged"]
+    assert (judged["unanswered"], "spec.judge.certificateAuthorityRef" in judged["stopped"]) == (4, True)
+    monkeypatch.setenv(JUDGE_AUTHORITY_VARIABLE, certificate.read_text())
+    judged = (await judged_run(config, local))["judged"]
+    assert (judged["unanswered"], judged["trials"]) == (0, 3)
 
 
 async def test_a_judge_stops_at_its_tokens(configure: Configure, local: EnvironmentChoice, model: StartModel) -> None:

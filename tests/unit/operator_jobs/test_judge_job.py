@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from whetstone_api.benchmark_judge import JUDGE_KEY_VARIABLE, Judged
+from whetstone_api.benchmark_judge import JUDGE_AUTHORITY_VARIABLE, JUDGE_KEY_VARIABLE, Judged
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.vocabulary import Reason
 from whetstone_operator.controllers.judged import judge_state
@@ -38,6 +38,14 @@ def test_the_runner_gets_the_judges_place_and_key(
     assert judge_url(run(judge)) == url
     expected = () if secret is None else ({"name": JUDGE_KEY_VARIABLE, "valueFrom": {"secretKeyRef": secret}},)
     assert judge_environment(run(judge).spec) == expected
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Process"])
+def test_the_runner_gets_the_authorities_of_the_judges_certificate(kind: str) -> None:
+    judge = {"model": "m", "url": "https://judge/v1", "certificateAuthorityRef": {"name": "trust", "key": "ca.crt"}}
+    (variable,) = judge_environment(run(judge, kind=kind).spec)
+    reference = {"name": "trust", "key": "ca.crt", "optional": True}
+    assert variable == {"name": JUDGE_AUTHORITY_VARIABLE, "valueFrom": {"secretKeyRef": reference}}
 
 
 @pytest.mark.parametrize("judge", [BY_URL, BY_SERVER])

@@ -244,13 +244,28 @@ class PodEnvironment(CommandEnvironment):
             if doing.done() and isinstance(doing.exception(), ExecTransportError):
                 await asyncio.wait({watching}, timeout=_EXPLAIN_SECONDS)
             if watching.done():
-                raise watching.result() from (doing.exception() if doing.done() else None)
+                cause = doing.exception() if doing.done() else None
+                raise await self._explained(watching.result()) from cause
             return doing.result()
         finally:
             for task in (doing, watching):
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError, ExecTransportError, TransferError):
                 await doing
+
+    async def _explained(self, end: SandboxLostError) -> SandboxLostError:
+        """Return the reason of a pod's end: the kubelet writes it after it has written that the container ended."""
+        assert self._watch is not None
+        if type(end) is not SandboxLostError:
+            return end
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_EXPLAIN_SECONDS):
+                last = await self._watch.until(str(self._pod), self._last_ending)
+                return last if type(last) is not SandboxLostError else end
+        return end
+
+    def _last_ending(self, pod: PodState | None) -> SandboxLostError | None:
+        return self._ending(pod) if states.is_over(pod) else None
 
     def _ending(self, pod: PodState | None) -> SandboxLostError | None:
         end = states.ending(pod, str(self._pod))

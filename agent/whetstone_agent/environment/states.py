@@ -27,6 +27,7 @@ _EVICTING: Final = frozenset(
 )
 """Reasons of a failed pod by which the node or the scheduler took it away."""
 
+_LAST_PHASES: Final = frozenset({"Failed", "Succeeded"})
 _OWN_DISK: Final = re.compile(
     r"exceeded its local ephemeral storage limit|ephemeral local storage usage exceeds the total limit of containers"
 )
@@ -47,7 +48,7 @@ def is_running(pod: PodState, container: str) -> bool:
     name, status = pod["metadata"]["name"], pod.get("status") or {}
     statuses = _containers(pod)
     waits = {(one.get("state", {}).get("waiting") or {}).get("reason") for one in statuses}
-    if status.get("phase") in ("Failed", "Succeeded") or waits & _HOPELESS_WAITS:
+    if status.get("phase") in _LAST_PHASES or waits & _HOPELESS_WAITS:
         raise PodStartError(f"pod {name} cannot start: {words(pod)}")
     if pod["metadata"].get("deletionTimestamp"):
         raise PodStartError(f"pod {name} was deleted before it ran: {words(pod)}")
@@ -68,7 +69,7 @@ def ending(pod: PodState | None, name: str) -> SandboxLostError | None:
     ended = [one["state"]["terminated"] for one in own if one.get("state", {}).get("terminated")]
     disrupted = _condition(pod, "DisruptionTarget")
     deleted = bool(pod["metadata"].get("deletionTimestamp"))
-    if status.get("phase") not in ("Failed", "Succeeded") and not ended and not deleted:
+    if status.get("phase") not in _LAST_PHASES and not ended and not deleted:
         return None
     text = f"pod {name} ended: {words(pod)}"
     if status.get("reason") == "DeadlineExceeded":
@@ -81,6 +82,11 @@ def ending(pod: PodState | None, name: str) -> SandboxLostError | None:
     if any(one.get("reason") == "OOMKilled" for one in ended):
         return SandboxOutOfMemoryError(f"{text}; raise the task's memory_mb or trialResources.limits.memory")
     return SandboxLostError(text)
+
+
+def is_over(pod: PodState | None) -> bool:
+    """Return whether nothing more will be said of a pod: it is gone, or has its last phase."""
+    return pod is None or (pod.get("status") or {}).get("phase") in _LAST_PHASES
 
 
 def words(pod: PodState) -> str:

@@ -1,5 +1,6 @@
 """What a task asks of its pod, and what a run asks instead."""
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from harbor.models.trial.paths import TrialPaths
 from whetstone_agent.environment.cluster import RunnerPod
 from whetstone_agent.environment.errors import SandboxEvictedError, SandboxLostError, SandboxOutOfDiskError
 from whetstone_agent.environment.pod import PodEnvironment
+from whetstone_agent.environment.watching import PodWatch
 
 
 def sandbox(folder: Path, task: dict[str, Any], *, session: str = "t__ab__env", **options: Any) -> PodEnvironment:
@@ -44,6 +46,41 @@ def test_a_pod_has_what_its_task_asks_for_unless_the_run_says_otherwise(
 ) -> None:
     wanted = sandbox(tmp_path, task, **options)._wanted_pod(RunnerPod(), None)
     assert (dict(wanted.requests), dict(wanted.limits)) == (requests, limits)
+
+
+def kept_alive(**status: Any) -> dict[str, Any]:
+    """Return a pod whose container ended as it does when the kubelet tells it to."""
+    container = {"name": "main", "state": {"terminated": {"reason": "Completed", "exitCode": 0}}}
+    return {
+        "metadata": {"name": "p"},
+        "spec": {"nodeName": "n"},
+        "status": {"containerStatuses": [container], **status},
+    }
+
+
+@pytest.mark.parametrize(
+    ("last", "kind"),
+    [
+        (kept_alive(phase="Failed", reason="Evicted", message="the node is full"), SandboxEvictedError),
+        (kept_alive(phase="Failed"), SandboxLostError),
+        (None, SandboxLostError),
+    ],
+)
+async def test_the_reason_of_an_end_is_waited_for(
+    tmp_path: Path, last: dict[str, Any] | None, kind: type[SandboxLostError]
+) -> None:
+    trial = sandbox(tmp_path, {})
+    watch = PodWatch(None, namespace="n", selector="s")  # type: ignore[arg-type]
+    trial._watch, trial._pod = watch, "p"
+    working = asyncio.create_task(trial.working(asyncio.Event().wait()))
+    await asyncio.sleep(0)
+    watch.set_state("p", kept_alive(phase="Running"))
+    done, _ = await asyncio.wait({working}, timeout=0.01)
+    assert not done
+    watch.set_state("p", last)
+    with pytest.raises(SandboxLostError) as failure:
+        await working
+    assert type(failure.value) is kind
 
 
 @pytest.mark.parametrize(

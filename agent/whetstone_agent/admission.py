@@ -15,6 +15,7 @@ from whetstone_artifacts.tasks.admission import ALLOWLIST, NO_NETWORK, PUBLIC, O
 from whetstone_artifacts.tasks.bundle import bundled_images
 from whetstone_artifacts.tasks.folder import TaskError, TaskFolder, containers, read_task, task_folders
 from whetstone_artifacts.tasks.images import Rewritten, rewrite
+from whetstone_artifacts.tasks.sets import check_task_set
 
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.tasks import AdmittedTask
@@ -55,6 +56,8 @@ def admit_tasks(dataset: Path, suite: HarborSuite, offer: Offer = OFFER) -> Admi
         RunFailure: `TASKS_INVALID`, naming the tasks, what they lack and the fix.
     """
     where = _where(suite)
+    if suite.dataset.in_claim is not None and suite.dataset.digest is not None:
+        _require_digest(dataset, suite.dataset.digest, where)
     chosen = _chosen(dataset, suite, where)
     bundled = _bundled(dataset, where)
     tasks: list[AdmittedTask] = []
@@ -109,7 +112,7 @@ def told_faults(refused: Sequence[RefusedTask], suite: HarborSuite) -> str:
 
 
 def _where(suite: HarborSuite) -> str:
-    return f"spec.suite.harbor.dataset ({suite.dataset.uri})"
+    return f"spec.suite.harbor.dataset ({suite.dataset.told})"
 
 
 def _select(folders: Sequence[Path], suite: HarborSuite) -> list[Path]:
@@ -123,6 +126,16 @@ def _select(folders: Sequence[Path], suite: HarborSuite) -> list[Path]:
         and not any(fnmatchcase(folder.name, glob) for glob in task_filter.exclude or ())
     ]
     return kept[: task_filter.limit] if task_filter.limit is not None else kept
+
+
+def _require_digest(dataset: Path, digest: str, where: str) -> None:
+    """Hold a folder of a claim to the digest that the spec names; what was fetched has been held to it already."""
+    if not dataset.is_dir():
+        return
+    try:
+        check_task_set(dataset, digest, where)
+    except ArtifactError as error:
+        raise RunFailure(error.reason, error.message) from error
 
 
 def _bundled(dataset: Path, where: str) -> dict[str, dict[str, BundleImage]]:

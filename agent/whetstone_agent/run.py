@@ -17,6 +17,7 @@ from whetstone_artifacts.reporting import Reporter
 from whetstone_agent.admission import admit_tasks, count_refused, told_faults
 from whetstone_agent.agents.catalog import asks_model, validate_agent
 from whetstone_agent.agents.doorway import model_door
+from whetstone_agent.agents.own.code import require_digest
 from whetstone_agent.collect import collect
 from whetstone_agent.comparison import read_baseline
 from whetstone_agent.engine_check import check_engines
@@ -104,6 +105,7 @@ async def run_benchmark(
 
 def _admit(config: BenchmarkConfig, shard: Shard) -> Request:
     validate_agent(config.agent)
+    require_digest(config.agent)
     refuse_run_budget(config)
     admission = admit_tasks(Path(config.dataset_path), config.suite)
     baseline = None

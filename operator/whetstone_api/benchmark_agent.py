@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from whetstone_api.schema import ApiModel, DecimalString, Rule
-from whetstone_api.source import Source
-from whetstone_api.vocabulary import CONFIGMAPS_ROOT
+from whetstone_api.source import FolderSource, Source
+from whetstone_api.vocabulary import AGENT_ROOT, CONFIGMAPS_ROOT
 
 
 class AgentName(StrEnum):
@@ -78,8 +78,8 @@ class AgentSpec(ApiModel):
     no token and no key."""
     config_map_ref: ConfigMapRef | None = None
     """Where that class lies: a ConfigMap whose keys are the files."""
-    source: Source | None = None
-    """Instead: a folder."""
+    source: FolderSource | None = None
+    """Instead: a folder in a claim, or one elsewhere that each pod of the run fetches."""
     parameters: AgentParameters = AgentParameters()
     """Its parameters."""
     options: Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=64)] | None = None
@@ -109,7 +109,14 @@ class AgentSpec(ApiModel):
         """Folder of the user's code inside a container that mounts it."""
         if self.config_map_ref is not None:
             return f"{CONFIGMAPS_ROOT}/{self.config_map_ref.name}"
-        return self.source.mount_path if self.source is not None else None
+        if self.source is None:
+            return None
+        return self.claimed.mount_path if self.claimed is not None else f"{AGENT_ROOT}/code"
+
+    @property
+    def claimed(self) -> Source | None:
+        """The code's folder in a claim; None for code that lies elsewhere."""
+        return self.source.in_claim if self.source is not None else None
 
 
 class SamplingSpec(ApiModel):

@@ -8,7 +8,7 @@ from pydantic import Field
 from whetstone_api.benchmark_oracle import OracleSpec
 from whetstone_api.benchmark_tooluse import ToolUseSuite
 from whetstone_api.schema import ApiModel, Resources, Rule
-from whetstone_api.source import Source
+from whetstone_api.source import PLAIN, Digest, FolderUri, Scheme, SecretRef, Source, scheme_of
 from whetstone_api.vocabulary import TaskRefusal
 
 Globs = Annotated[list[Annotated[str, Field(min_length=1, max_length=253)]], Field(max_length=1000)]
@@ -109,11 +109,55 @@ class RefusedTasks(ApiModel):
     """The first of them; `results.json` has all."""
 
 
-class HarborSuite(ApiModel):
-    """A folder of Harbor tasks."""
+class ArchiveRef(ApiModel):
+    """A reference to one key of a ConfigMap of the same namespace, which holds an archive of tasks."""
 
-    dataset: Source
-    """Folder whose sub-folders are Harbor tasks."""
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+    """Name of the ConfigMap."""
+    key: Annotated[str, Field(max_length=253, pattern=r"^[-._a-zA-Z0-9]+\.(tar|tar\.gz|tgz|parquet)$")]
+    """Key in it: `.tar`, `.tar.gz`, `.tgz` or `.parquet`."""
+
+
+class TaskSet(ApiModel):
+    """Where the tasks lie: a folder of a claim, or a place from which every pod of the run fetches them."""
+
+    uri: FolderUri | None = None
+    """`pvc://claim/folder`, whose sub-folders are tasks; or a bundle, an archive (`.tar`, `.tar.gz`, `.tgz`,
+    `.parquet`) or a folder at `hf://datasets/owner/repo@revision/path`, `s3://bucket/key`, `https://host/path` or
+    `oci://registry/repo@sha256:…`."""
+    config_map_ref: ArchiveRef | None = None
+    """Instead: a key of a ConfigMap that holds a small archive."""
+    digest: Digest | None = None
+    """`sha256:…` of the task set, as `whetstone bundle` prints it; when given, any other set is refused."""
+    secret_ref: SecretRef | None = None
+    """The Secret with what the place asks for: keys, token, endpoint, certificate authority."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(rule="has(self.uri) != has(self.configMapRef)", message="give exactly one of uri and configMapRef"),
+        Rule(rule=f"!has(self.uri) || ({PLAIN.rule})", message=PLAIN.message),
+        Rule(
+            rule="!has(self.secretRef) || (has(self.uri) && !self.uri.startsWith('pvc://'))",
+            message="secretRef has no use with pvc:// or configMapRef; leave it out",
+        ),
+    )
+
+    @property
+    def in_claim(self) -> Source | None:
+        """The folder in a claim; None for a set that must be fetched."""
+        return Source(uri=self.uri) if self.uri is not None and scheme_of(self.uri) is Scheme.PVC else None
+
+    @property
+    def told(self) -> str:
+        """Where it lies, for messages."""
+        if self.config_map_ref is not None:
+            return f"key {self.config_map_ref.key} of ConfigMap {self.config_map_ref.name}"
+        return self.uri or ""
+
+
+class HarborSuite(ApiModel):
+    """A set of Harbor tasks."""
+
+    dataset: TaskSet
+    """Where the tasks lie."""
     tasks: TaskFilter | None = None
     """Which tasks to run."""
     refused: WhenRefused = WhenRefused.FAIL
@@ -171,8 +215,8 @@ class SuiteSpec(ApiModel):
     def claims(self) -> dict[str, str]:
         """Claims that its content lies in, by the field that names them."""
         found = {}
-        if self.harbor is not None:
-            found["spec.suite.harbor.dataset.uri"] = self.harbor.dataset.claim
+        if self.harbor is not None and self.harbor.dataset.in_claim is not None:
+            found["spec.suite.harbor.dataset.uri"] = self.harbor.dataset.in_claim.claim
         if self.tool_use is not None:
             found["spec.suite.toolUse.environment.uri"] = self.tool_use.environment.claim
         return found

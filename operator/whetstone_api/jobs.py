@@ -3,6 +3,8 @@
 All places are paths inside the container; the operator has resolved references and mounted what they need.
 """
 
+from enum import StrEnum
+
 from pydantic import Field
 
 from whetstone_api.benchmark_agent import AgentSpec, SamplingSpec
@@ -60,6 +62,15 @@ class DatasetFile(WireModel):
     filter: RowFilter | None = None
 
 
+class FetchedContent(StrEnum):
+    """What a fetched folder holds."""
+
+    TASKS = "Tasks"
+    """A task set."""
+    AGENT = "Agent"
+    """The code of a user's agent."""
+
+
 class TrainingConfig(WireModel):
     """What the stages of `whetstone_trainer` read: prepare, train, merge."""
 
@@ -112,6 +123,26 @@ class TrainingConfig(WireModel):
     """Where adapter and merged model are copied to."""
 
 
+class FetchedFolder(WireModel):
+    """A folder that is brought into a runner's pod before the runner starts."""
+
+    what: FetchedContent
+    path: str
+    """Where it shall be."""
+    field: str
+    """Where the user named it, for messages: `spec.suite.harbor.dataset (s3://sets/basic)`."""
+    uri: str | None = None
+    """Where it is fetched from; None for an archive that is there."""
+    archive_path: str | None = None
+    """That archive."""
+    secret_path: str | None = None
+    """Folder of the Secret with what the place asks for."""
+    digest: str | None = None
+    """`sha256:…` that it must have; None for any."""
+    record_path: str
+    """File on the volume of the results that says what the first pod of the attempt fetched."""
+
+
 class RunConfig(WireModel):
     """What `whetstone_agent` reads of a run, whatever its suite."""
 
@@ -160,6 +191,8 @@ class BenchmarkConfig(RunConfig):
 
     suite: HarborSuite
     dataset_path: str
+    fetched: list[FetchedFolder] = Field(default_factory=list)
+    """What is fetched before the runner starts."""
     verdicts_path: str | None = None
     """Folder of the verdicts on the tasks' own solutions; None where the suite asks for none."""
     verdicts_uri: str | None = None

@@ -4,6 +4,7 @@ results.json      `RunArtifact`
 trials.parquet    a row a trial, the columns of `TrialScore`
 harbor/<job>/…    Harbor's job folder, whose `result.json` files are the truth
 episodes/…        of a `toolUse` suite instead: a folder a trial, whose `episode.json` files are the truth
+sources/<…>.json  `FetchRecord` of what an attempt of a run has fetched from elsewhere
 """
 
 from pydantic import Field
@@ -17,9 +18,21 @@ from whetstone_api.wire import WireModel
 RESULTS_FILE = "results.json"
 TRIALS_FILE = "trials.parquet"
 HARBOR_FOLDER = "harbor"
+SOURCES_FOLDER = "sources"
 EPISODES_FOLDER = "episodes"
 TRIAL_FOLDERS = (HARBOR_FOLDER, EPISODES_FOLDER)
 """Where the folders of trials lie, of either kind of suite."""
+
+
+class FetchRecord(WireModel):
+    """What the first pod of an attempt found at a place; its other pods take nothing else."""
+
+    uri: str
+    """The place as it was asked for."""
+    resolved: str
+    """The same with the branch or tag of a hub replaced by its commit."""
+    digest: str | None = None
+    """Digest of all files; absent while nothing has been fetched whole."""
 
 
 class StepScore(WireModel):

@@ -138,6 +138,28 @@ class FileSource(ApiModel):
         return Source(uri=self.uri) if scheme_of(self.uri) is Scheme.PVC else None
 
 
+class FolderSource(ApiModel):
+    """A folder in a claim, or one elsewhere that is fetched; its content may be pinned by its digest."""
+
+    uri: FolderUri
+    """Where: `pvc://claim/folder`, or an archive (`.tar`, `.tar.gz`, `.tgz`) or folder at
+    `hf://datasets/owner/repo@revision/path`, `s3://bucket/key`, `https://host/file` or
+    `oci://registry/repo@sha256:…`."""
+    digest: Digest | None = None
+    """`sha256:…` of the content; when given, anything else at the place is refused."""
+    secret_ref: SecretRef | None = None
+    """The Secret with what the place asks for: keys, token, endpoint, certificate authority."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        PLAIN,
+        CLAIM_NEEDS_NO_SECRET,
+    )
+
+    @property
+    def in_claim(self) -> Source | None:
+        """The folder in a claim; None for one that must be fetched."""
+        return Source(uri=self.uri) if scheme_of(self.uri) is Scheme.PVC else None
+
+
 def scheme_of(uri: str) -> Scheme:
     """Return how the place of a URI is reached."""
     return Scheme(uri.split("://", 1)[0])

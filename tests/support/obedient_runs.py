@@ -124,7 +124,7 @@ class Runs(Seeded):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
 
-    def start(self, name: str, suite: str, **fields: Any) -> None:
+    def start(self, name: str, suite: str, /, **fields: Any) -> None:
         """Start a run over a suite with our own agent; `fields` are further ones of the spec, or others instead."""
         trial = {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}}
         spec = {

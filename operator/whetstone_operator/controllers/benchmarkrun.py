@@ -27,11 +27,11 @@ from whetstone_operator.controllers.references import (
     require_account,
     require_baseline,
     require_claims,
-    require_config_map,
     require_config_map_key,
     require_secret_key,
     require_server,
 )
+from whetstone_operator.controllers.run_places import require_places
 from whetstone_operator.controllers.run_progress import (
     ended_progress,
     forget_trials,
@@ -173,8 +173,7 @@ class Attempt:
         if work.resource.spec.suite.tool_use is None:
             await require_account(work, RUNNER_ACCOUNT)
         await _require_keys(work)
-        if (code := work.resource.spec.agent.config_map_ref) is not None:
-            await require_config_map(work, name=code.name, field="spec.agent.configMapRef")
+        await require_places(work)
         await work.context.kube.apply(benchmark_config_map(self._plan))
 
     async def run(self, work: Run) -> None:
@@ -258,13 +257,11 @@ def _measured(job: dict[str, Any]) -> MeasuredTarget | None:
 
 def _claim_fields(plan: BenchmarkPlan) -> dict[str, str]:
     spec = plan.run.spec
-    fields = {
-        **spec.suite.claims,
-        "spec.output.uri": spec.output.claim,
-        **({"spec.suite.harbor.oracle.verdicts.uri": verdicts.claim} if (verdicts := verdicts_place(spec)) else {}),
-        **({"spec.agent.source.uri": spec.agent.source.claim} if spec.agent.source else {}),
-    }
+    fields = spec.suite.claims
     sources: dict[str, Source | None] = {
+        "spec.suite.harbor.oracle.verdicts.uri": verdicts_place(spec),
+        "spec.output.uri": spec.output,
+        "spec.agent.source.uri": spec.agent.claimed,
         f"spec.target ({plan.target.served_name})": plan.adapter_source,
         "spec.baselineRef (its spec.output.uri)": plan.baseline_output,
     }

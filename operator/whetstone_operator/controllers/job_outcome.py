@@ -15,6 +15,7 @@ from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.vocabulary import Reason
 
 from whetstone_operator.resources.distributed import index_of
+from whetstone_operator.resources.fetching import FETCH_CONTAINER
 from whetstone_operator.resources.job_pod import CONTAINER
 
 LAST_WORDS = 600
@@ -111,7 +112,7 @@ def pod_problem(pods: Sequence[Mapping[str, Any]]) -> str | None:
     for pod in pods:
         name = pod["metadata"]["name"]
         status = pod.get("status", {})
-        for container in status.get("containerStatuses", []):
+        for container in (*_statuses(pod, "initContainerStatuses"), *_statuses(pod, "containerStatuses")):
             waiting = container.get("state", {}).get("waiting", {})
             if waiting.get("reason") in WAITING_PROBLEMS:
                 return f"pod {name} cannot start: {waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
@@ -198,9 +199,12 @@ def _last_words(ending: Ending) -> str:
 
 
 def _ending(pod: Mapping[str, Any]) -> Ending | None:
-    for container in pod.get("status", {}).get("containerStatuses") or []:
+    for container in (*_statuses(pod, "initContainerStatuses"), *_statuses(pod, "containerStatuses")):
         terminated = container.get("state", {}).get("terminated")
-        if terminated is None or container["name"] != CONTAINER:
+        if terminated is None or container["name"] not in (CONTAINER, FETCH_CONTAINER):
+            continue
+        if container["name"] == FETCH_CONTAINER and not terminated.get("exitCode"):
+            # It ends before the Job's own container starts: it counts only where it failed.
             continue
         text = terminated.get("message") or ""
         return Ending(
@@ -211,6 +215,10 @@ def _ending(pod: Mapping[str, Any]) -> Ending | None:
             cause=terminated.get("reason") or "no reason given",
         )
     return None
+
+
+def _statuses(pod: Mapping[str, Any], kind: str) -> Sequence[Mapping[str, Any]]:
+    return pod.get("status", {}).get(kind) or []
 
 
 def _report(text: str) -> TerminationReport | None:

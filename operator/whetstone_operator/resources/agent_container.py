@@ -5,12 +5,13 @@ and the socket's folder and nothing else: no service-account token, no report to
 runner's own container gets the account's token by a volume that it alone mounts.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from whetstone_api.benchmark_agent import AgentSpec
-from whetstone_api.vocabulary import AGENT_SOCKET
+from whetstone_api.vocabulary import AGENT_ROOT, AGENT_SOCKET
 
+from whetstone_operator.resources.companion import Companion
+from whetstone_operator.resources.fetching import AGENT_VOLUME
 from whetstone_operator.resources.pods import (
     claim_volume_name,
     container_security,
@@ -22,24 +23,6 @@ from whetstone_operator.settings import Settings
 CONTAINER = "agent"
 _LINK = "agent-link"
 _HOME = "agent-tmp"
-_TOKEN = "account-token"  # noqa: S105 - a volume's name
-_TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - where clients look for it
-_TOKEN_SECONDS = 3607
-
-
-@dataclass(frozen=True, kw_only=True)
-class Companion:
-    """A container beside a Job's own, and what comes with it.
-
-    Args:
-        container: A native sidecar.
-        mounts: Further mounts of the Job's own container.
-        volumes: Further volumes of the pod.
-    """
-
-    container: dict[str, Any]
-    mounts: tuple[dict[str, Any], ...]
-    volumes: tuple[dict[str, Any], ...]
 
 
 def agent_companion(agent: AgentSpec, *, image: str, settings: Settings, code_volume: str) -> Companion | None:
@@ -55,9 +38,11 @@ def agent_companion(agent: AgentSpec, *, image: str, settings: Settings, code_vo
         return None
     folder = AGENT_SOCKET.rpartition("/")[0]
     code: dict[str, Any] = {"name": code_volume, "mountPath": agent.code_path, "readOnly": True}
-    if agent.source is not None and agent.source.path:
+    if agent.claimed is not None and agent.claimed.path:
         # Only the code: the claim may hold the tasks' solutions too.
-        code["subPath"] = agent.source.path
+        code["subPath"] = agent.claimed.path
+    elif code_volume == AGENT_VOLUME:
+        code["mountPath"] = AGENT_ROOT
     container = {
         "name": CONTAINER,
         **image_fields(settings, image),
@@ -70,17 +55,14 @@ def agent_companion(agent: AgentSpec, *, image: str, settings: Settings, code_vo
     }
     return Companion(
         container=container,
-        mounts=(
-            {"name": _LINK, "mountPath": folder},
-            {"name": _TOKEN, "mountPath": _TOKEN_FOLDER, "readOnly": True},
-        ),
-        volumes=(empty_volume(_LINK), empty_volume(_HOME), _token_volume()),
+        mounts=({"name": _LINK, "mountPath": folder},),
+        volumes=(empty_volume(_LINK), empty_volume(_HOME)),
     )
 
 
 def code_claims(agent: AgentSpec) -> dict[str, bool]:
     """Return the claim of a user's agent, as read-only."""
-    return {agent.source.claim: False} if agent.source is not None else {}
+    return {agent.claimed.claim: False} if agent.claimed is not None else {}
 
 
 def code_config_maps(agent: AgentSpec) -> tuple[str, ...]:
@@ -89,17 +71,7 @@ def code_config_maps(agent: AgentSpec) -> tuple[str, ...]:
 
 
 def code_volume(agent: AgentSpec) -> str:
-    """Return the name of the volume that a Job's pod gives the code: `map-0`, for a run reads no other ConfigMap."""
-    return claim_volume_name(agent.source.claim) if agent.source is not None else "map-0"
-
-
-def _token_volume() -> dict[str, Any]:
-    """Return what the API server would mount into every container."""
-    namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
-    authority = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
-    sources = [
-        {"serviceAccountToken": {"path": "token", "expirationSeconds": _TOKEN_SECONDS}},
-        {"configMap": authority},
-        {"downwardAPI": {"items": [namespace]}},
-    ]
-    return {"name": _TOKEN, "projected": {"sources": sources}}
+    """Return the name of the volume that a Job's pod gives the code: `map-0`, for no runner reads other ConfigMaps."""
+    if agent.claimed is not None:
+        return claim_volume_name(agent.claimed.claim)
+    return AGENT_VOLUME if agent.source is not None else "map-0"

@@ -5,7 +5,7 @@ from typing import Any
 
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.benchmarkrun import BenchmarkRun, BenchmarkRunSpec
-from whetstone_api.jobs import BenchmarkConfig, ObjectIdentity, RunConfig
+from whetstone_api.jobs import BenchmarkConfig, FetchedFolder, ObjectIdentity, RunConfig
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.source import Source
 from whetstone_api.vocabulary import CONFIG_PATH, Annotation, Label
@@ -17,6 +17,7 @@ from whetstone_operator.resources.agent_container import (
     code_config_maps,
     code_volume,
 )
+from whetstone_operator.resources.fetching import dataset_path, fetch_companion, fetched_folders
 from whetstone_operator.resources.job_pod import JobPlan, build_config_map, build_job, job_hash, report_url
 from whetstone_operator.resources.judge import judge_environment, judge_url
 from whetstone_operator.resources.oracle import verdicts_place
@@ -93,7 +94,8 @@ def benchmark_config(plan: BenchmarkPlan) -> RunConfig:
     return BenchmarkConfig(
         **dict(common),
         suite=spec.suite.harbor,
-        dataset_path=spec.suite.harbor.dataset.mount_path,
+        dataset_path=dataset_path(spec.suite.harbor.dataset),
+        fetched=_fetched(plan),
         verdicts_path=verdicts.mount_path if (verdicts := verdicts_place(spec)) else None,
         verdicts_uri=verdicts.uri if verdicts else None,
         agent_path=spec.agent.code_path,
@@ -157,6 +159,10 @@ def claims(plan: BenchmarkPlan) -> dict[str, bool]:
     return dict.fromkeys(read, False) | code_claims(plan.run.spec.agent) | dict.fromkeys(written, True)
 
 
+def _fetched(plan: BenchmarkPlan) -> list[FetchedFolder]:
+    return fetched_folders(plan.run, job=run_job_name(plan.run, plan.retry))
+
+
 def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
     """Return the runner's Job; its annotation keeps which version it measures."""
     spec = plan.run.spec
@@ -174,6 +180,7 @@ def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
             config_map=config_name(plan.run),
             claims=claims(plan),
             config_maps=(*code_config_maps(spec.agent), *tool_use_config_maps(spec.suite.tool_use)),
+            preparation=fetch_companion(spec, _fetched(plan), settings=plan.settings),
             companion=agent_companion(
                 spec.agent,
                 image=spec.image or plan.settings.benchmark_image,

@@ -16,9 +16,12 @@ from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
 from whetstone_api.vocabulary import CONFIG_PATH, CONFIGMAPS_ROOT, TERMINATION_PATH, Annotation, Label
 
-from whetstone_operator.resources.agent_container import Companion
+from whetstone_operator.resources.companion import Companion
+from whetstone_operator.resources.fetching import FETCH_CONTAINER
 from whetstone_operator.resources.metadata import child_labels, child_metadata
 from whetstone_operator.resources.pods import (
+    account_token_mount,
+    account_token_volume,
     claim_mount,
     claim_volume,
     container_security,
@@ -62,7 +65,8 @@ class JobPlan:
         deadline_seconds: Seconds that the Job may take in all.
         queue: Queue that starts the Job; None: it starts at once.
         environment: Further variables of the container, as in a pod's spec.
-        companion: A container beside it. The account's token is then mounted by the Job's own container alone.
+        preparation: A container that ends before it starts.
+        companion: A container beside it. With any of the two, the account's token is mounted by the Job's own alone.
     """
 
     owner: RunToEnd
@@ -83,6 +87,7 @@ class JobPlan:
     deadline_seconds: int | None = None
     queue: str | None = None
     environment: tuple[Mapping[str, Any], ...] = ()
+    preparation: Companion | None = None
     companion: Companion | None = None
 
 
@@ -132,6 +137,7 @@ def build_config_map(owner: RunToEnd, *, name: str, component: str, config: str)
 def build_job(plan: JobPlan) -> dict[str, Any]:
     """Return the Job of a plan."""
     labels = {**child_labels(plan.owner, component=plan.component), **plan.labels}
+    names = (CONTAINER,) if plan.preparation is None else (CONTAINER, FETCH_CONTAINER)
     spec: dict[str, Any] = {
         "backoffLimit": plan.backoff_limit,
         "completions": 1,
@@ -139,9 +145,9 @@ def build_job(plan: JobPlan) -> dict[str, Any]:
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {
             "rules": [
-                {"action": "FailJob", "onExitCodes": _ends_with(EXIT_USER_ERROR)},
+                *({"action": "FailJob", "onExitCodes": _ends_with(name, EXIT_USER_ERROR)} for name in names),
                 # A queue may preempt a Job more often than it may fail.
-                {"action": "Ignore", "onExitCodes": _ends_with(EXIT_STOPPED)},
+                *({"action": "Ignore", "onExitCodes": _ends_with(name, EXIT_STOPPED)} for name in names),
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
             ]
         },
@@ -160,9 +166,9 @@ def build_job(plan: JobPlan) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
-def _ends_with(code: int) -> dict[str, Any]:
-    """Return what matches a pod whose own container, of several, has ended with a code."""
-    return {"containerName": CONTAINER, "operator": "In", "values": [code]}
+def _ends_with(container: str, code: int) -> dict[str, Any]:
+    """Return what matches a pod of which one container, of several, has ended with a code."""
+    return {"containerName": container, "operator": "In", "values": [code]}
 
 
 def _queue_labels(plan: JobPlan) -> dict[str, str]:
@@ -174,22 +180,28 @@ def _queue_labels(plan: JobPlan) -> dict[str, str]:
 
 
 def _pod_spec(plan: JobPlan) -> dict[str, Any]:
+    # What is fetched must be there before a container beside the Job's own starts, which may be what uses it.
+    others = [one for one in (plan.preparation, plan.companion) if one is not None]
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": STOP_SECONDS,
         "enableServiceLinks": False,
-        "automountServiceAccountToken": plan.service_account is not None and plan.companion is None,
+        "automountServiceAccountToken": plan.service_account is not None and not others,
         "securityContext": pod_security(),
         "containers": [_container(plan)],
         "volumes": _volumes(plan),
         **pull_secrets(plan.settings),
     }
-    if plan.companion is not None:
-        spec["initContainers"] = [plan.companion.container]
-        spec["volumes"] += plan.companion.volumes
-        spec["containers"][0]["volumeMounts"] += plan.companion.mounts
+    if others:
+        spec["initContainers"] = [one.container for one in others]
+    for one in others:
+        spec["volumes"] += one.volumes
+        spec["containers"][0]["volumeMounts"] += one.mounts
     if plan.service_account is not None:
         spec["serviceAccountName"] = plan.service_account
+        if others:
+            spec["volumes"].append(account_token_volume())
+            spec["containers"][0]["volumeMounts"].append(account_token_mount())
     return spec
 
 

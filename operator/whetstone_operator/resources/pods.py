@@ -9,6 +9,9 @@ from whetstone_operator.settings import Settings
 
 USER_ID = 65532
 _TOKEN_LIFETIME_SECONDS = 3600
+_ACCOUNT_TOKEN = "account-token"  # noqa: S105 - a volume's name
+_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+_ACCOUNT_SECONDS = 3607
 
 
 def pod_security() -> dict[str, Any]:
@@ -73,6 +76,23 @@ def report_token_volume() -> dict[str, Any]:
 def report_token_mount() -> dict[str, Any]:
     """Return the mount of `report_token_volume`."""
     return {"name": "report-token", "mountPath": REPORT_TOKEN_PATH.rsplit("/", 1)[0], "readOnly": True}
+
+
+def account_token_volume() -> dict[str, Any]:
+    """Return what the API server would mount into every container; ours may be in one alone."""
+    namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
+    authority = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    sources = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": _ACCOUNT_SECONDS}},
+        {"configMap": authority},
+        {"downwardAPI": {"items": [namespace]}},
+    ]
+    return {"name": _ACCOUNT_TOKEN, "projected": {"sources": sources}}
+
+
+def account_token_mount() -> dict[str, Any]:
+    """Return the mount of `account_token_volume`."""
+    return {"name": _ACCOUNT_TOKEN, "mountPath": _ACCOUNT_FOLDER, "readOnly": True}
 
 
 def image_fields(settings: Settings, image: str) -> dict[str, Any]:

@@ -345,6 +345,7 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
     return _object("LoRATrainingJob", "train", spec, status)
 
 
+CLAIMED_TASKS: Object = {"uri": "pvc://data/tasks"}
 NAMED_AGENT: Object = {
     "name": "whetstone",
     "parameters": {
@@ -362,7 +363,9 @@ NAMED_AGENT: Object = {
 }
 
 
-def benchmark_run(*, improving: bool, gate: Object = GATE, agent: Object = NAMED_AGENT) -> Object:
+def benchmark_run(
+    *, improving: bool, gate: Object = GATE, agent: Object = NAMED_AGENT, dataset: Object = CLAIMED_TASKS
+) -> Object:
     """Return a run of an adapter with a gate, or of an alias."""
     sandbox = {"kind": "Pod", "networkLimits": "Enforced", "queueSeconds": 600, "startSeconds": 60}
     spec = {
@@ -373,7 +376,7 @@ def benchmark_run(*, improving: bool, gate: Object = GATE, agent: Object = NAMED
         },
         "suite": {
             "harbor": {
-                "dataset": {"uri": "pvc://data/tasks"},
+                "dataset": dataset,
                 "tasks": {"include": ["*"], "exclude": ["x*"], "limit": 8},
                 "refused": "Exclude",
                 "oracle": {"minimumReward": "1", "withoutSolution": "Run", "verdicts": {"uri": "pvc://data/verdicts"}},
@@ -537,12 +540,24 @@ VARIANTS: dict[str, tuple[Object, ...]] = {
     ),
     "BenchmarkRun": (
         benchmark_run(improving=False),
-        benchmark_run(improving=True, gate=IMPROVING_GATE),
+        benchmark_run(
+            improving=True,
+            gate=IMPROVING_GATE,
+            dataset={"configMapRef": {"name": "tasks", "key": "set.tar.gz"}},
+        ),
         benchmark_run(improving=False, gate=CAPPED_GATE),
         benchmark_run(improving=False, agent={"importPath": "mine:Agent", "configMapRef": {"name": "mine"}}),
         benchmark_run(improving=False, agent={"importPath": "mine:Agent", "source": {"uri": "pvc://data/agent"}}),
         tool_use_run(by_url=True),
         tool_use_run(by_url=False),
+        benchmark_run(
+            improving=False,
+            dataset={"uri": "s3://sets/basic", "digest": DIGEST, "secretRef": {"name": "bucket"}},
+            agent={
+                "importPath": "mine:Agent",
+                "source": {"uri": "https://h/agent.tar", "digest": DIGEST, "secretRef": {"name": "web"}},
+            },
+        ),
     ),
 }
 

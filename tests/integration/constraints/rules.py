@@ -279,6 +279,7 @@ UNSLOTH = {
     **dict.fromkeys(("spec.initAdapter", "spec.distributed", "spec.plan"), MISSING),
 }
 SOURCE = {"uri": "pvc://c/p"}
+TASK_SET = "spec.suite.harbor.dataset"
 RULES: tuple[RuleRow, ...] = (
     *_names("ModelServer"),
     *_names("LoRATrainingJob"),
@@ -300,7 +301,27 @@ RULES: tuple[RuleRow, ...] = (
     _plain_uri("LoRATrainingJob.spec.output.adapter"),
     _plain_uri("LoRATrainingJob.spec.output.merged"),
     _plain_uri("LoRATrainingJob.spec.output.push[]"),
-    _plain_uri("BenchmarkRun.spec.suite.harbor.dataset"),
+    RuleRow(
+        node=f"BenchmarkRun.{TASK_SET}",
+        message=NOT_PLAIN,
+        accept=({TASK_SET: {"uri": "pvc://c/a..b"}}, {TASK_SET: {"uri": "https://h/.hidden.tar"}}),
+        reject=({TASK_SET: {"uri": "pvc://c/../b"}}, {TASK_SET: {"uri": "https://h/a/./b.tar"}}),
+    ),
+    RuleRow(
+        node=f"BenchmarkRun.{TASK_SET}",
+        message="give exactly one of uri and configMapRef",
+        accept=({TASK_SET: SOURCE}, {TASK_SET: {"configMapRef": {"name": "m", "key": "k.tar"}}}),
+        reject=({TASK_SET: {"digest": DIGEST}}, {TASK_SET: {**SOURCE, "configMapRef": {"name": "m", "key": "k.tar"}}}),
+    ),
+    RuleRow(
+        node=f"BenchmarkRun.{TASK_SET}",
+        message="secretRef has no use with pvc:// or configMapRef",
+        accept=({TASK_SET: {"uri": "https://h/a.tar", "secretRef": {"name": "s"}}},),
+        reject=(
+            {TASK_SET: {**SOURCE, "secretRef": {"name": "s"}}},
+            {TASK_SET: {"configMapRef": {"name": "m", "key": "k.tar"}, "secretRef": {"name": "s"}}},
+        ),
+    ),
     _plain_uri("BenchmarkRun.spec.suite.harbor.oracle.verdicts"),
     RuleRow(
         node="BenchmarkRun.spec.suite.harbor.oracle",
@@ -319,6 +340,13 @@ RULES: tuple[RuleRow, ...] = (
     ),
     _plain_uri("BenchmarkRun.spec.output"),
     _plain_uri("BenchmarkRun.spec.agent.source", variant=4),
+    RuleRow(
+        node="BenchmarkRun.spec.agent.source",
+        message="secretRef has no use with pvc://",
+        accept=({"spec.agent.source": {"uri": "https://h/a.tar", "secretRef": {"name": "s"}}},),
+        reject=({"spec.agent.source.secretRef": {"name": "s"}},),
+        variant=4,
+    ),
     RuleRow(
         node="BenchmarkRun.spec.agent",
         message="give at most one of name and importPath",

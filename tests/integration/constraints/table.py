@@ -197,6 +197,7 @@ MEMBERS: Mapping[str, tuple[int, int]] = {
 LENGTHS: Mapping[str, tuple[int, int]] = {
     **tooluse.LENGTHS,
     f"{BR}.spec.agent.configMapRef.name": (1, 253),
+    f"{BR}.spec.suite.harbor.dataset.configMapRef.name": (1, 253),
     f"{BR}.spec.agent.options.*": (0, 4096),
     f"{BR}.spec.agent.parameters.systemPrompt": (1, 16384),
     **{f"{BR}.spec.discipline.{kind}[]": (1, 128) for kind in ("done", "finish", "nextPhase")},
@@ -456,6 +457,28 @@ HUB_ID = Format(
     accept=("o/m", "HuggingFaceTB/SmolLM2-135M", "0/a.b_c-d", "a" * 96 + "/" + "b" * 96),
     reject=("model", "hf://o/m", "o/m@main", "o/m/x", "-o/m", "o/.m", "o/ m", "/model", "owner/"),
 )
+ARCHIVE_KEY = Format(
+    0,
+    253,
+    accept=("a.tar", "a-b_c.d.tar.gz", "a.tgz", "a.parquet", "a" * 249 + ".tar"),
+    reject=("", "a", "tar", ".tgz", "a.zip", "a.tar.bz2", "a/b.tar", "a b.tar", "a.tar "),
+)
+FOLDER_URI = Format(
+    7,
+    512,
+    accept=(
+        "hf://datasets/org/My-tasks_1.0@main",
+        "hf://datasets/org/tasks@" + "0" * 40 + "/a/set.parquet",
+        *(uri for uri in ANY_URI.accept if not uri.startswith("hf:")),
+    ),
+    reject=(
+        *(uri for uri in ANY_URI.reject if not uri.startswith("hf:")),
+        "hf://org/model@main",
+        "hf://datasets/org/tasks",
+        "hf://datasets/org/tasks@main/",
+        "hf://datasets/tasks@main",
+    ),
+)
 FILE_URI = Format(
     7,
     512,
@@ -570,7 +593,9 @@ FORMATS: Mapping[str, Format] = {
         )
     },
     f"{BR}.spec.agent.importPath": IMPORT_PATH,
-    f"{BR}.spec.agent.source.uri": URI,
+    f"{BR}.spec.agent.source.digest": CONTENT_DIGEST,
+    f"{BR}.spec.agent.source.secretRef.name": SECRET_NAME,
+    f"{BR}.spec.agent.source.uri": FOLDER_URI,
     f"{BR}.spec.baselineRef.name": OBJECT_NAME,
     f"{LT}.spec.datasets[].benchmarkRunRef.name": OBJECT_NAME,
     f"{BR}.spec.collect.sft.minimumReward": SIGNED_DECIMAL,
@@ -597,7 +622,10 @@ FORMATS: Mapping[str, Format] = {
     f"{BR}.spec.resources.requests.*": QUANTITY,
     f"{BR}.spec.sampling.temperature": DECIMAL,
     f"{BR}.spec.sampling.topP": SAMPLED,
-    f"{BR}.spec.suite.harbor.dataset.uri": URI,
+    f"{BR}.spec.suite.harbor.dataset.configMapRef.key": ARCHIVE_KEY,
+    f"{BR}.spec.suite.harbor.dataset.digest": CONTENT_DIGEST,
+    f"{BR}.spec.suite.harbor.dataset.secretRef.name": SECRET_NAME,
+    f"{BR}.spec.suite.harbor.dataset.uri": FOLDER_URI,
     f"{BR}.spec.suite.harbor.images.map.*": IMAGE_REFERENCE,
     f"{BR}.spec.suite.harbor.oracle.minimumReward": SIGNED_DECIMAL,
     f"{BR}.spec.suite.harbor.oracle.verdicts.uri": URI,

@@ -14,6 +14,7 @@ from whetstone_api.benchmark_suite import HarborSuite
 from whetstone_api.reports import Outcome
 from whetstone_api.vocabulary import Reason, TaskRefusal
 from whetstone_artifacts.tasks.admission import Offer
+from whetstone_artifacts.tasks.folder import read_task, task_folders, tasks_digest
 
 CHECKOUT = Path(__file__).parents[3]
 SHELL = CHECKOUT / "examples" / "suites" / "shell"
@@ -97,6 +98,18 @@ def test_a_dataset_that_is_missing_or_empty_is_named(tmp_path: Path) -> None:
     for folder in (tmp_path / "none", tmp_path):
         with pytest.raises(RunFailure, match=r"pvc://data/tasks"):
             admit_tasks(folder, suite())
+
+
+def test_a_set_of_a_claim_is_held_to_the_digest_that_the_spec_names(dataset: Path) -> None:
+    held = tasks_digest({path.name: read_task(path).digest for path in task_folders(dataset)})
+    place = {"uri": "pvc://data/tasks"}
+    pinned = HarborSuite.model_validate({"dataset": {**place, "digest": held}, "tasks": {"limit": 1}})
+    assert [task.name for task in admit_tasks(dataset, pinned).tasks] == ["task-0"]
+    (dataset / "task-3" / "instruction.md").write_text("Something else.\n")
+    with pytest.raises(RunFailure, match=held) as failure:
+        admit_tasks(dataset, pinned)
+    assert failure.value.reason is Reason.DIGEST_MISMATCH
+    assert "spec.suite.harbor.dataset (pvc://data/tasks)" in failure.value.message
 
 
 def test_filters_that_leave_nothing_show_what_there_is(dataset: Path) -> None:

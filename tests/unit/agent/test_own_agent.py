@@ -14,10 +14,12 @@ import pytest
 from support.waiting import eventually
 from unit.agent.fake_model import FakeModel
 from whetstone_agent.agents.catalog import agent_identity
+from whetstone_agent.agents.own.code import require_digest
 from whetstone_agent.agents.own.wire import pack, unpack
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.harness import EnvironmentChoice
 from whetstone_agent.run import run_benchmark
+from whetstone_api import source
 from whetstone_api.access import API_KEY_VARIABLE
 from whetstone_api.benchmark_agent import AgentSpec
 from whetstone_api.jobs import BenchmarkConfig
@@ -256,3 +258,29 @@ def test_an_archive_with_anything_but_files_and_folders_is_refused(tmp_path: Pat
             archive.addfile(member)
         with pytest.raises(ValueError, match=r"link|out\.txt"):
             unpack(base64.b64encode(buffer.getvalue()).decode(), tmp_path / "to")
+
+
+def test_code_of_a_claim_is_held_to_the_digest_that_the_spec_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "CLAIMS_ROOT", str(tmp_path))
+    (tmp_path / "data" / "agent").mkdir(parents=True)
+    (tmp_path / "data" / "agent" / "mine.py").write_text(CODE)
+
+    def pinned(digest: str) -> AgentSpec:
+        place = {"uri": "pvc://data/agent", "digest": digest}
+        return AgentSpec.model_validate({"importPath": "mine:Mine", "source": place})
+
+    with pytest.raises(RunFailure, match="sha256:000") as failure:
+        require_digest(pinned("sha256:" + "0" * 64))
+    assert failure.value.reason is Reason.DIGEST_MISMATCH
+    require_digest(pinned(failure.value.message.split("the folder is ")[1].split(",")[0]))
+
+
+async def test_a_run_with_other_code_than_its_digest_ends_before_any_trial(
+    configure: Configure, local: EnvironmentChoice
+) -> None:
+    place = {"uri": "pvc://data/agent", "digest": "sha256:" + "0" * 64}
+    with pytest.raises(RunFailure) as failure:
+        await run(configure(agent={"importPath": "mine:Mine", "source": place}), local)
+    assert failure.value.reason is Reason.DIGEST_MISMATCH

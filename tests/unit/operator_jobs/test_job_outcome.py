@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.vocabulary import Reason
-from whetstone_operator.controllers.job_outcome import Failed, Lost, Running, Succeeded, attempts, judge
+from whetstone_operator.controllers.job_outcome import Failed, Lost, Running, Succeeded, attempts, judge, newest_ending
 
 
 def make_job(condition: str | None = None, *, reason: str = "", **status: Any) -> dict[str, Any]:
@@ -58,6 +58,42 @@ def test_user_error_keeps_its_reason_and_words() -> None:
     text = report(Outcome.FAILED, reason="DatasetInvalid", message="spec.datasets[0]: row 3 has no assistant turn")
     outcome = judge(make_job("Failed", reason="PodFailurePolicy"), [make_pod(message=text, code=65)])
     assert outcome == Failed(Reason.DATASET_INVALID, "spec.datasets[0]: row 3 has no assistant turn")
+
+
+def fetching(code: int, message: str = "") -> dict[str, Any]:
+    """A pod whose container that fetches has ended, so that its main one never starts, or is at work."""
+    terminated = {"exitCode": code, "reason": "Error" if code else "Completed", "message": message}
+    main = {"waiting": {"reason": "PodInitializing"}} if code else {"running": {}}
+    fetch = {"name": "fetch", "state": {"terminated": {**terminated, "finishedAt": "2026-01-01T00:00:00Z"}}}
+    status = {"initContainerStatuses": [fetch], "containerStatuses": [{"name": "main", "state": main}]}
+    return {"metadata": {"name": "p"}, "status": status}
+
+
+def test_what_the_container_that_fetches_found_wrong_is_told() -> None:
+    text = report(Outcome.FAILED, reason="SourceNotFound", message="spec.suite.harbor.dataset (s3://a/b): uri …")
+    outcome = judge(make_job("Failed", reason="PodFailurePolicy"), [fetching(65, text)])
+    assert outcome == Failed(Reason.SOURCE_NOT_FOUND, "spec.suite.harbor.dataset (s3://a/b): uri …")
+
+
+def test_a_place_that_never_answered_is_told_with_the_count() -> None:
+    text = report(Outcome.RETRY, reason="SourceUnreachable", message="the place does not answer")
+    outcome = judge(make_job("Failed", reason="BackoffLimitExceeded", failed=5), [fetching(1, text)])
+    assert isinstance(outcome, Failed)
+    assert outcome.reason is Reason.ATTEMPTS_EXHAUSTED
+    assert "failed 5 times" in outcome.message
+    assert "the place does not answer" in outcome.message
+
+
+def test_a_pod_that_has_fetched_has_not_ended() -> None:
+    assert newest_ending([fetching(0)]) is None
+
+
+def test_a_container_that_fetches_and_cannot_start_is_told() -> None:
+    waiting = {"reason": "CreateContainerConfigError", "message": "no such secret"}
+    status = {"initContainerStatuses": [{"name": "fetch", "state": {"waiting": waiting}}]}
+    assert judge(make_job(), [{"metadata": {"name": "p"}, "status": status}]) == Running(
+        "pod p cannot start: CreateContainerConfigError: no such secret"
+    )
 
 
 def test_crashed_job_tells_its_last_words_and_count() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from harbor.agents.base import BaseAgent
 from whetstone_api.benchmark_agent import AgentSpec
 from whetstone_api.vocabulary import Reason
+from whetstone_artifacts.tasks.sets import folder_digest
 
 from whetstone_agent.agents.door import Door
 from whetstone_agent.agents.errors import AgentFailedError
@@ -56,6 +57,24 @@ def code_digest(folder: Path) -> str:
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         total.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
     return f"sha256:{total.hexdigest()}"
+
+
+def require_digest(agent: AgentSpec) -> None:
+    """Hold code in a claim to the digest that the spec names; what was fetched has been held to it already.
+
+    Raises:
+        RunFailure: `DIGEST_MISMATCH`.
+    """
+    source = agent.source
+    if source is None or source.digest is None or agent.claimed is None:
+        return
+    found = folder_digest(Path(agent.claimed.mount_path))
+    if found != source.digest:
+        raise RunFailure(
+            Reason.DIGEST_MISMATCH,
+            f"spec.agent.source ({source.uri}): digest: the folder is {found}, not the expected {source.digest}; put"
+            " that one there or name the digest that is there",
+        )
 
 
 async def look_at(agent: AgentSpec, door: Door, logs_dir: Path) -> None:

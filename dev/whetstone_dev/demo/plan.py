@@ -60,7 +60,7 @@ def fit_to_cpu(objects: list[dict[str, Any]], size: Size, *, storage_class: str 
         elif obj["kind"] == "LoRATrainingJob":
             spec["hyperparameters"]["epochs"] = size.epochs
             spec["resources"] = {"requests": {"cpu": "500m", "memory": "3Gi"}, "limits": {"memory": "8Gi"}}
-        elif obj["kind"] == "BenchmarkRun":
+        elif obj["kind"] == "BenchmarkRun" and "harbor" in spec["suite"]:
             spec["agent"]["parameters"]["systemPrompt"] = SYSTEM_PROMPT
         elif obj["kind"] == "PersistentVolumeClaim" and storage_class:
             spec["storageClassName"] = storage_class

@@ -1,5 +1,6 @@
 """Whole BenchmarkRuns with a `toolUse` suite: a fake model server, a real API, real files."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from unit.agent.fake_model import FakeModel, Mind
 from unit.tooluse.conftest import KEY, Service, call, instance, native
 from whetstone_agent.failure import RunFailure
@@ -23,6 +25,7 @@ from whetstone_api.reports import Outcome, ProgressReport, TerminationReport
 from whetstone_api.run_artifact import RunArtifact
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.data.trajectories import read_trajectories
+from whetstone_artifacts.episodes import read_episodes
 from whetstone_artifacts.report.page import make_page
 
 SERVED = "fern--1a2b3c4d"
@@ -168,6 +171,49 @@ async def test_a_run_is_scored_by_the_model_alone(
     assert artifact.tool_use.ends == {"Final": 4}
 
 
+async def test_a_judge_scores_and_an_overseer_ends(configure: Configure, model: StartModel) -> None:
+    _, url = await model(saying(ASK, WRONG))
+    judge = FakeModel(name="j", mind=lambda _: "yes")
+    server = await judge.start()
+    there = str(server.make_url("/v1"))
+    endpoint = {"model": "j", "url": there}
+    scored = configure(serverUrl=url, scorerUrl=there, suite={"scorer": {"kind": "Judge", "judge": endpoint}})
+    assert (await run(scored)).result["results"]["mean"] == "1"
+    overseen = configure(name="overseen", serverUrl=url, overseerUrl=there, suite={"overseer": endpoint})
+    await run(overseen)
+    await server.close()
+    assert {task.trials[0].end for task in artifact_of(overseen).tasks} == {"Hopeless"}
+    digests = [artifact_of(one).comparability.tool_use for one in (scored, overseen)]
+    assert digests[0] is not None
+    assert digests[1] is not None
+    assert digests[0].scorer != digests[1].scorer
+    assert (digests[0].overseer is None, digests[1].overseer is None) == (True, False)
+
+
+async def test_a_stopped_run_keeps_what_has_ended_and_nothing_else(configure: Configure, model: StartModel) -> None:
+    waiting = asyncio.Event()
+
+    class Slow(FakeModel):
+        async def _chat(self, request: web.Request) -> web.Response:
+            if len(self.requests) == 2:
+                waiting.set()
+                await asyncio.Event().wait()
+            return await super()._chat(request)
+
+    fake = Slow(name=SERVED, mind=saying(RIGHT))
+    server = await fake.start()
+    config = configure(serverUrl=str(server.make_url("/v1")), concurrency=1)
+    task = asyncio.create_task(run(config))
+    await waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await server.close()
+    assert [path.parent.name.partition("__")[0] for path in finished(config)] == ["i0"]
+    _, url = await model(saying(RIGHT))
+    assert (await run(config.model_copy(update={"server_url": url}))).result["results"]["trials"] == 4
+
+
 async def test_each_attempt_has_a_seed_of_its_own(configure: Configure, model: StartModel) -> None:
     fake, url = await model(saying(RIGHT))
     config = configure(serverUrl=url, attempts=3)
@@ -191,6 +237,9 @@ async def test_an_expert_needs_no_model_and_its_runs_become_training_rows(config
     report = await run(config)
     results = report.result["results"]
     assert (results["mean"], results["expertSteps"]) == ("1", 2 * 3 + 2 * 1)
+    figures = artifact_of(config).tool_use
+    assert figures is not None
+    assert (figures.agent_steps, figures.expert_steps) == (0, 2 * 3 + 2 * 1)
     rows = collected(report, config, "sft")
     assert len(rows) == 4
     assert rows[0]["messages"][-1]["content"] == RIGHT
@@ -445,3 +494,7 @@ async def test_the_page_shows_each_step_and_data_tools_read_the_run(configure: C
         assert shown in page, shown
     assert "both, answerable" in page
     assert len(list(read_trajectories(Path(config.output_path)))) == 4
+    [episode] = read_episodes(Path(config.output_path), artifact_of(config).tasks[0].trials[0])
+    record = read_record(trial_folder(config, "i0"))
+    assert record is not None
+    assert (episode.messages, episode.tools) == (record.episode.messages, record.episode.tools)

@@ -7,6 +7,7 @@ tracker that does not answer, crashes or hangs costs its own record, and never a
 import logging
 import math
 import os
+import select
 import subprocess
 import sys
 import time
@@ -123,11 +124,13 @@ class Tracking:
         Args:
             report: How it ended.
         """
-        for name in self._processes:
+        deadline = time.monotonic() + self._close_seconds[report.outcome]
+        for name, process in self._processes.items():
+            # A pipe that is full has room as soon as the tracker reads on; a run without its end would stay open.
+            select.select([], [_pipe(process)], [], max(0.0, deadline - time.monotonic()))
             self._write(name, TrackerMessage(end=report.outcome), longest=LINE_BYTES)
             with suppress(OSError):
-                _pipe(self._processes[name]).close()
-        deadline = time.monotonic() + self._close_seconds[report.outcome]
+                _pipe(process).close()
         warnings = [text for name in self._processes if (text := self._ended(name, deadline)) is not None]
         self._processes.clear()
         for text in warnings:

@@ -17,8 +17,11 @@ SESSION_ANNOTATION: Final = "whetstone.dev/harbor-session"
 TMUX: Final = "/opt/whetstone/tmux"
 """Folder of the runner's image with a tmux that needs nothing of the image it runs in; the same place in the pod."""
 _TMUX_VOLUME: Final = "tmux"
-_KEEP_ALIVE: Final = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"
-"""Waits without using the processor; the shell reaps what commands leave behind, and ends at once when told to."""
+_KEEP_ALIVE: Final = "trap 'exit 143' TERM INT; while :; do sleep 3600 & wait $!; done"
+"""Waits without using the processor; the shell reaps what commands leave behind, and ends at once when told to.
+
+Not with 0: the kubelet calls a pod Succeeded whose container ends so, and drops the reason for which it evicted it.
+"""
 _MAX_NAME: Final = 63
 
 

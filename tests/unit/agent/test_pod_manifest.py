@@ -1,5 +1,8 @@
 """The trial's pod: bounded, owned, without rights, under a name of its own."""
 
+import os
+import signal
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -28,6 +31,17 @@ def test_pod_belongs_to_the_runner_and_is_bounded_in_time() -> None:
     assert manifest["spec"]["activeDeadlineSeconds"] == 900
     assert manifest["spec"]["terminationGracePeriodSeconds"] == 1
     assert manifest["spec"]["restartPolicy"] == "Never"
+
+
+def test_a_pod_that_is_told_to_end_does_not_succeed() -> None:
+    shell, option, script = trial_pod(POD)["spec"]["containers"][0]["command"]
+    listening = script.replace("while", "echo listening; while", 1)
+    with subprocess.Popen([shell, option, listening], stdout=subprocess.PIPE, start_new_session=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == b"listening\n"
+        first.terminate()
+        assert first.wait() == 128 + signal.SIGTERM
+        os.killpg(first.pid, signal.SIGKILL)
 
 
 def test_pod_has_no_token_and_no_links_to_services() -> None:

@@ -2,8 +2,10 @@
 
 import os
 import shutil
+from pathlib import Path
 
 from whetstone_dev.commands import DevError, run
+from whetstone_dev.places import cache_folder
 from whetstone_dev.progress import stage
 
 NODE = {
@@ -51,3 +53,28 @@ def install(wanted: dict[str, str]) -> None:
     with stage(f"Installing {', '.join(missing)}", expected="1 minute"):
         run(["apt-get", "update", "-q"], env=environment)
         run(["apt-get", "install", "--yes", "-q", "--no-install-recommends", *missing], env=environment)
+
+
+def unpack(package: str) -> Path:
+    """Return a folder with a package's files, which are not installed: a service in it must not start.
+
+    Raises:
+        DevError: The machine has no apt-get, or the package cannot be fetched.
+    """
+    folder = cache_folder() / "debian" / package
+    if folder.exists():
+        return folder
+    if shutil.which("apt-get") is None:
+        raise DevError(f"no apt-get to fetch {package} with")
+    work = folder.with_name(f"{package}.new")
+    shutil.rmtree(work, ignore_errors=True)
+    (work / "download").mkdir(parents=True)
+    with stage(f"Fetching {package}", expected="1 minute"):
+        if os.geteuid() == 0:
+            run(["apt-get", "update", "-q"])
+        run(["apt-get", "download", "-q", package], cwd=work / "download")
+        [archive] = (work / "download").glob("*.deb")
+        run(["dpkg-deb", "--extract", archive, work / "files"])
+    (work / "files").rename(folder)
+    shutil.rmtree(work)
+    return folder

@@ -15,7 +15,12 @@ from whetstone_dev.places import CHECKOUT
 
 _BIN = Path(sys.executable).parent
 _SOURCES = ("operator", "server", "trainer", "agent", "dev", "tests", "bench")
-_GENERATORS = ("whetstone_api.crdgen", "whetstone_api.conditions_page", "whetstone_dev.company")
+_GENERATORS = (
+    "whetstone_api.crdgen",
+    "whetstone_api.conditions_page",
+    "whetstone_dev.company",
+    "whetstone_dev.dashboards",
+)
 _CHARTS = CHECKOUT / "charts"
 
 

@@ -153,7 +153,7 @@ class OperatorProcess:
         assert self._process is not None, "the operator does not run"
         return self._process.wait(60)
 
-    def metric(self, name: str, **labels: str) -> float:
+    def metric(self, name: str, /, **labels: str) -> float:
         """Return the sum of a metric's samples that carry the labels."""
         text = httpx.get(self._url("metrics"), trust_env=False, timeout=10).text
         total = 0.0

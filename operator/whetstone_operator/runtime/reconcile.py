@@ -16,6 +16,7 @@ from whetstone_operator.kube import Kube, KubeError
 from whetstone_operator.runtime.clock import Clock
 from whetstone_operator.runtime.conditions import FALSE, Conditions, Finished, settle
 from whetstone_operator.runtime.events import NORMAL, WARNING, EventRecorder
+from whetstone_operator.runtime.object_series import OBJECTS
 from whetstone_operator.runtime.outcome import Interrupt, Retry, Stalled, Waiting
 from whetstone_operator.runtime.progress import ProgressBoard
 from whetstone_operator.runtime.queue import Result
@@ -124,6 +125,7 @@ async def load[R: Resource](context: Context, key: Key, model: type[R]) -> Work[
     if obj is None or obj["metadata"].get("deletionTimestamp"):
         context.board.forget(key)
         context.references.declare(key, frozenset())
+        OBJECTS.forget(key)
         return None
     status = obj.get("status") or {}
     return Work(context, model.model_validate({**obj, "status": status}), status=status)
@@ -139,6 +141,7 @@ async def run_steps[R: Resource](work: Work[R], steps: Sequence[Step[R]]) -> Res
     work.context.references.declare(work.key, frozenset(work.references))
     if work.status != before and not await _write(work):
         return Result()
+    OBJECTS.show(work.key, work.status)
     await _tell(work, outcome)
     return _result(work, outcome)
 

@@ -1,0 +1,79 @@
+"""Series, alerts and dashboards against a real operator, promtool and Prometheus."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+from integration.operator_process import OperatorProcess
+from integration.world import ADAPTER, DATASET, RESULTS, World, user_error
+from support.prometheus import ALERTS, program, running
+from support.waiting import eventually
+
+pytestmark = pytest.mark.integration
+HERE = Path(__file__).parent
+
+
+def test_alerts_fire_for_what_they_name_and_for_nothing_else(tmp_path: Path) -> None:
+    shutil.copy(ALERTS, tmp_path / "alerts.yaml")
+    shutil.copy(HERE / "alerts.yaml", tmp_path / "tests.yaml")
+    done = subprocess.run(
+        [program("promtool"), "test", "rules", "tests.yaml"], cwd=tmp_path, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    tested = (tmp_path / "tests.yaml").read_text()
+    untested = [line for line in ALERTS.read_text().splitlines() if "- alert: " in line]
+    assert not [line for line in untested if f"alertname: {line.split()[-1]}" not in tested]
+
+
+def test_series_keep_to_prometheus_rules(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.train()
+    world.wait_job("train", "prepare")
+    text = httpx.get(operator.report_url("").replace("v1/reports/", "metrics"), trust_env=False).text
+    command = [program("promtool"), "check", "metrics"]
+    done = subprocess.run(command, input=text, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_state_of_an_object_is_told_and_goes_with_it(world: World, operator: OperatorProcess) -> None:
+    labels = {"kind": "LoRATrainingJob", "namespace": world.namespace, "name": "train"}
+    world.claims()
+    world.train()
+    name = "whetstone_status_condition"
+    eventually(lambda: operator.metric(name, **labels, type="Ready", status="False") == 1, what="not Ready")
+    world.end_well(world.wait_job("train", "prepare"), dataset=DATASET)
+    world.end_well(world.wait_job("train", "train"), adapter=ADAPTER, metrics={})
+    eventually(lambda: operator.metric(name, **labels, type="Ready", status="True") == 1, what="Ready")
+    assert operator.metric(name, **labels, type="Ready", status="False") == 0
+    world.api.delete("LoRATrainingJob", "train", namespace=world.namespace)
+    eventually(lambda: operator.metric(name, **labels) == 0, what="no series")
+
+
+def test_figures_of_a_run_are_series(world: World, operator: OperatorProcess) -> None:
+    world.claims()
+    world.account()
+    world.serve()
+    world.start_engines()
+    world.benchmark()
+    target = {"servedName": "base"}
+    results = {**RESULTS, "mean": "0.25"}
+    world.end_well(world.wait_job("run", "run"), results=results, target=target, finishedAt="2026-01-01T00:00:00Z")
+    world.wait_reason("BenchmarkRun", "run", "Succeeded", condition="Complete")
+    labels = {"namespace": world.namespace, "name": "run", "served": "base"}
+    figure = "whetstone_benchmarkrun_score"
+    eventually(lambda: operator.metric(figure, **labels, figure="mean") == 0.25, what="the mean")
+    assert operator.metric(figure, **labels, figure="interval_high") == 0.8
+
+
+def test_failed_training_fires_its_alert(world: World, operator: OperatorProcess, tmp_path: Path) -> None:
+    address = operator.report_url("").removeprefix("http://").partition("/")[0]
+    scrape = [{"job_name": "operator", "honor_labels": True, "static_configs": [{"targets": [address]}]}]
+    world.claims()
+    world.train()
+    with running(tmp_path, scrape=scrape, host="127.0.0.1", rules=ALERTS) as prometheus:
+        eventually(lambda: prometheus.query("whetstone_leader == 1"), what="a scrape", seconds=60)
+        assert prometheus.firing() == set()
+        world.end_pod(world.wait_job("train", "prepare"), user_error("DatasetInvalid", "row 3 is no conversation"))
+        eventually(lambda: prometheus.firing() == {"WhetstoneTrainingFailed"}, what="the alert", seconds=60)

@@ -20,6 +20,7 @@ LABEL = "benchmark-run"
 RUN_SECONDS = 150.0
 """A small run, its pods' start included."""
 SERVE_SECONDS = 120.0
+AGENT_SECONDS = 120.0
 _SUPPORT = Path(__file__).parent
 _PACKAGES = ("vllm/", "vllm/entrypoints/", "vllm/entrypoints/cli/", "support/")
 _PROGRAMS = {
@@ -90,24 +91,39 @@ class Runs(Seeded):
     def make_adapter(self, name: str, *, effect: float) -> str:
         """Put an adapter with an effect, in nats, into the claim `adapters`, and return its digest."""
         fingerprint = model_fingerprint(self.host_folder("models") / "base")
-        return make_adapter(
-            self.host_folder("adapters") / name,
+        folder = self.host_folder("adapters") / name
+        digest = make_adapter(
+            folder,
             config={"lora_alpha": round(effect * 100)},
             probe=record_probe(effect=effect, fingerprint=fingerprint),
             history=lineage(fingerprint=fingerprint),
         )
+        for path in folder.iterdir():
+            # safetensors writes for its own user alone, and the sidecar is another one.
+            path.chmod(0o644)
+        return digest
 
-    def write_tasks(self, suite: str, commands: dict[str, str]) -> None:
+    def write_tasks(self, suite: str, commands: dict[str, str], *, agent_seconds: float = AGENT_SECONDS) -> None:
         """Write tasks whose reward is what their command puts into `answer.txt`.
 
         Args:
             suite: Folder in the claim `data`.
             commands: What the instruction tells the model to run, by the task's name.
+            agent_seconds: How long the agent may work.
         """
         for name, command in commands.items():
-            self.write_task(suite, name, {"instruction.md": f"Task {name}.\nRun: {command}\n", "tests/test.sh": _TEST})
+            texts = {"instruction.md": f"Task {name}.\nRun: {command}\n", "tests/test.sh": _TEST}
+            self.write_task(suite, name, texts, agent_seconds=agent_seconds)
 
-    def write_task(self, suite: str, name: str, texts: dict[str, str], *, settings: str = "") -> None:
+    def write_task(
+        self,
+        suite: str,
+        name: str,
+        texts: dict[str, str],
+        *,
+        settings: str = "",
+        agent_seconds: float = AGENT_SECONDS,
+    ) -> None:
         """Write a task's folder.
 
         Args:
@@ -115,10 +131,11 @@ class Runs(Seeded):
             name: The task's name.
             texts: Text of each of its files but `task.toml`, by path.
             settings: What `task.toml` holds beside what all tasks have.
+            agent_seconds: How long the agent may work.
         """
         image = self.images["task"]
         common = f'[environment]\ndocker_image = "{image}"\nworkdir = "/app"\nbuild_timeout_sec = 300.0\n'
-        toml = f'schema_version = "1.4"\n{settings}\n[agent]\ntimeout_sec = 120.0\n{common}'
+        toml = f'schema_version = "1.4"\n{settings}\n[agent]\ntimeout_sec = {agent_seconds}\n{common}'
         for path, text in {"task.toml": toml, **texts}.items():
             file = self.host_folder("data") / suite / name / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -150,11 +167,37 @@ class Runs(Seeded):
         """Let the model answer all."""
         self.host_folder("models").joinpath("hold").unlink(missing_ok=True)
 
+    def forget(self, version: str) -> None:
+        """Make the engine lose a version of an adapter, however often it is loaded again."""
+        self.host_folder("models").joinpath("forgotten").write_text(version)
+
+    def remember(self) -> None:
+        """Let the engine keep all that it loads."""
+        self.host_folder("models").joinpath("forgotten").unlink(missing_ok=True)
+
+    def adapter(self, name: str) -> dict[str, Any]:
+        """Return the server's status of an adapter."""
+        found = self.get("ModelServer", SERVER)["status"].get("adapters") or []
+        assert name in [one["name"] for one in found], f"the server's status has no adapter {name}"
+        return next(dict(one) for one in found if one["name"] == name)
+
+    def wait_effective(self, name: str, digest: str) -> None:
+        """Wait until a version of an adapter is effective on the one replica."""
+
+        def effective() -> bool:
+            status = self.adapter(name)
+            assert (status.get("digest"), status.get("effectiveReplicas")) == (digest, 1), json.dumps(status)
+            return True
+
+        eventually(effective, what=f"{name} is effective", seconds=SERVE_SECONDS)
+
     def finished(self, name: str) -> dict[str, bytes]:
         """Return the result that Harbor wrote of each trial that has a reward, by the trial's folder."""
         found = {}
         for path in self.host_folder("results").glob(f"{name}/harbor/*/*/result.json"):
             content = path.read_bytes()
+            if not content.endswith(b"}"):
+                continue  # Harbor is writing it
             if (json.loads(content).get("verifier_result") or {}).get("rewards"):
                 found[path.parent.name] = content
         return found

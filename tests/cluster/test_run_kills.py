@@ -12,12 +12,13 @@ from whetstone_dev.demo.install import SYSTEM_NAMESPACE
 from whetstone_dev.demo.kube import Kube
 from whetstone_dev.demo.watch import is_true
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = pytest.mark.cluster
 SUITE = "kills"
 QUICK = {"quick-0": "1", "quick-1": "0.5", "quick-2": "0", "quick-3": "1"}
 """What each task is worth: the model does as it is told, and what it is told is not always right."""
 COMMANDS = {name: f"echo {reward} >answer.txt" for name, reward in QUICK.items()}
 COMMANDS |= {"slow-4": "echo 1 >answer.txt", "slow-5": "for i in 1 2 3 4 5 6; do sleep 2; done; echo 0.25 >answer.txt"}
+MEAN = "0.625"
 REWARDS = {**{name: [float(reward)] for name, reward in QUICK.items()}, "slow-4": [1.0], "slow-5": [0.25]}
 
 
@@ -76,20 +77,13 @@ def _operator(kube: Kube) -> dict[str, Any]:
     return pod
 
 
-DISTURBANCES = [
-    kill_a_runner,
-    kill_the_operator,
-    take_sandboxes_away,
-    restart_the_engine,
-    suspend_and_resume,
-]
+DISTURBANCES = [kill_the_operator, take_sandboxes_away, restart_the_engine, suspend_and_resume]
 
 
-@pytest.mark.parametrize("disturb", DISTURBANCES, ids=lambda one: one.__name__)
-def test_disturbed_run_ends_as_an_undisturbed_one(
-    runs: Runs, undisturbed: dict[str, Any], disturb: Callable[[Runs, str], None]
-) -> None:
+def disturbed(runs: Runs, disturb: Callable[[Runs, str], None]) -> dict[str, Any]:
+    """Return a run in two shards that was disturbed in its middle; what is true of each such run is asserted."""
     name = disturb.__name__.replace("_", "-")
+    runs.write_tasks(SUITE, COMMANDS)
     runs.hold("slow-4")
     runs.start(name, SUITE, shards=2)
     before = runs.wait_finished(name, QUICK)
@@ -102,15 +96,33 @@ def test_disturbed_run_ends_as_an_undisturbed_one(
     assert {folder: after[folder] for folder in before} == before
     assert sorted(folder.rpartition("__")[0] for folder in after) == sorted(COMMANDS)
     assert rewards(runs.artifact(name)) == REWARDS
-    assert figures(run) == figures(undisturbed)
-    for same in ("target", "recipeDigest", "suiteDigest"):
-        assert run["status"][same] == undisturbed["status"][same]
     assert run["status"]["target"] == target
     assert {job["metadata"]["uid"] for job in runs.jobs(LABEL, name)} == jobs
     assert is_true(run, "Valid")
     eventually(lambda: not runs.trial_pods(name), what="no trial pod is left", seconds=60)
+    return run
 
 
+def test_killed_runner_loses_no_trial(runs: Runs) -> None:
+    run = disturbed(runs, kill_a_runner)
+    results = run["status"]["results"]
+    assert (results["mean"], results["trials"], results["void"]) == (MEAN, len(COMMANDS), 0)
+    restarted = [pod for pod in runs.runner_pods("kill-a-runner") if pod["status"]["phase"] == "Failed"]
+    assert len(restarted) == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("disturb", DISTURBANCES, ids=lambda one: one.__name__)
+def test_disturbed_run_ends_as_an_undisturbed_one(
+    runs: Runs, undisturbed: dict[str, Any], disturb: Callable[[Runs, str], None]
+) -> None:
+    run = disturbed(runs, disturb)
+    assert figures(run) == figures(undisturbed)
+    for same in ("target", "recipeDigest", "suiteDigest"):
+        assert run["status"][same] == undisturbed["status"][same]
+
+
+@pytest.mark.long
 def test_deleted_run_leaves_nothing_in_the_cluster(runs: Runs, undisturbed: dict[str, Any]) -> None:
     runs.hold("slow-4")
     runs.start("deleted", SUITE, shards=2)

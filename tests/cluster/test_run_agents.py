@@ -6,7 +6,7 @@ import pytest
 from support.obedient_runs import Runs, rewards
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = pytest.mark.cluster
 
 CODE = """
 import os, re
@@ -47,6 +47,7 @@ def ended(runs: Runs, name: str, **fields: Any) -> dict[str, list[float | None]]
     return rewards(runs.artifact(name))
 
 
+@pytest.mark.long
 def test_terminus_2_types_in_images_without_tmux_in_two_shards(runs: Runs) -> None:
     commands = {f"typed-{number}": f"echo 0.{number} >answer.txt" for number in range(4)}
     runs.write_tasks("typed", commands)
@@ -66,8 +67,13 @@ def test_agent_of_a_config_map_works_with_its_options(runs: Runs) -> None:
     runs.write_tasks("mine", {"good": "[[ 1 == 1 ]] && echo 1 >answer.txt", "half": "echo 0.5 >answer.txt"})
     agent = {"importPath": "mine:Mine", "configMapRef": {"name": "mine"}, "options": {"shell": "bash"}}
     assert ended(runs, "mine", agent=agent) == {"good": [1.0], "half": [0.5]}
+    # Its container ends at once after the runner's, instead of when the pod's grace is over.
+    [pod] = runs.runner_pods("mine")
+    [own] = pod["status"]["initContainerStatuses"]
+    assert own["state"]["terminated"]["exitCode"] == 0
 
 
+@pytest.mark.long
 def test_steps_are_scored_each_and_a_sealed_verifier_sees_the_artifacts_only(runs: Runs) -> None:
     steps = 'multi_step_reward_strategy = "mean"\n[[steps]]\nname = "first"\n[[steps]]\nname = "second"\n'
     texts = {}

@@ -110,8 +110,8 @@ def code(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path_factory: pytest.TempPathFactory, code: Path) -> Iterator[str]:
-    """Start the host of the code; gives its socket."""
+def host(tmp_path_factory: pytest.TempPathFactory, code: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Start the host of the code; gives its process and its socket."""
     socket = tmp_path_factory.mktemp("s") / "a.sock"
     command = [sys.executable, "-m", "whetstone_agent.agents.own.host", "--socket", str(socket), "--code", str(code)]
     # As in its container: nothing of the runner's environment.
@@ -119,10 +119,16 @@ def place(tmp_path_factory: pytest.TempPathFactory, code: Path) -> Iterator[str]
     process = subprocess.Popen(command, env=environment)
     try:
         eventually(socket.exists, what="the socket of the agent")
-        yield str(socket)
+        yield process, str(socket)
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def place(host: tuple[subprocess.Popen[bytes], str]) -> str:
+    """Return the socket of the code's host."""
+    return host[1]
 
 
 @pytest.fixture
@@ -284,3 +290,10 @@ async def test_a_run_with_other_code_than_its_digest_ends_before_any_trial(
     with pytest.raises(RunFailure) as failure:
         await run(configure(agent={"importPath": "mine:Mine", "source": place}), local)
     assert failure.value.reason is Reason.DIGEST_MISMATCH
+
+
+def test_host_ends_when_told_to(host: tuple[subprocess.Popen[bytes], str]) -> None:
+    process, _ = host
+    process.terminate()
+    # Not by the signal's own doing, which the first process of a container is spared.
+    assert process.wait(timeout=60) == 0

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import signal
 import socket
 import subprocess
 import sys
@@ -12,12 +13,14 @@ log = logging.getLogger(__name__)
 
 
 def serve(place: Path, code: Path) -> None:
-    """Start a worker for every connection, for ever.
+    """Start a worker for every connection, until SIGTERM.
 
     Args:
         place: Where the socket is made.
         code: Folder of the user's modules.
     """
+    # The first process of a container ignores it unless told otherwise, and its pod then lasts until its grace is over.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     place.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(place))

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from support.loop import pod_is_ready
 from support.node import kill
-from support.obedient_runs import LABEL, SERVER, Runs, figures, rewards
+from support.obedient_runs import LABEL, SERVE_SECONDS, SERVER, Runs, figures, rewards
 from support.waiting import eventually
+from whetstone_dev.cluster import Cluster
 from whetstone_dev.demo.install import SYSTEM_NAMESPACE
 from whetstone_dev.demo.kube import Kube
 from whetstone_dev.demo.watch import is_true
@@ -63,6 +64,20 @@ def restart_the_engine(runs: Runs, name: str) -> None:
     runs.wait_serving()
 
 
+def restart_the_node(runs: Runs, name: str) -> None:
+    """All that runs on the node ends, the runners and their trials too."""
+    [before] = runs.engine_pods()
+    cluster = Cluster()
+    cluster.node().stop()
+    cluster.up()
+
+    def back() -> bool:
+        [pod] = runs.engine_pods()
+        return pod_is_ready(pod) and _restarts(pod) > _restarts(before)
+
+    eventually(back, what="the server is back", seconds=SERVE_SECONDS)
+
+
 def suspend_and_resume(runs: Runs, name: str) -> None:
     runs.start(name, SUITE, shards=2, suspend=True)
     eventually(lambda: is_true(runs.get("BenchmarkRun", name), "Suspended"), what="suspended")
@@ -71,13 +86,17 @@ def suspend_and_resume(runs: Runs, name: str) -> None:
     runs.start(name, SUITE, shards=2, suspend=False)
 
 
+def _restarts(pod: dict[str, Any]) -> int:
+    return sum(container["restartCount"] for container in pod["status"]["containerStatuses"])
+
+
 def _operator(kube: Kube) -> dict[str, Any]:
     labels = "app.kubernetes.io/component=operator"
     [pod] = kube.list("v1", "Pod", namespace=SYSTEM_NAMESPACE, labels=labels)
     return pod
 
 
-DISTURBANCES = [kill_the_operator, take_sandboxes_away, restart_the_engine, suspend_and_resume]
+DISTURBANCES = [kill_the_operator, take_sandboxes_away, restart_the_engine, suspend_and_resume, restart_the_node]
 
 
 def disturbed(runs: Runs, disturb: Callable[[Runs, str], None]) -> dict[str, Any]:

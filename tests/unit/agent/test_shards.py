@@ -8,16 +8,20 @@ from typing import Any
 
 import pytest
 from unit.agent.test_run import RecordingReporter, artifact_of
+from whetstone_agent import run as run_module
+from whetstone_agent import run_end
 from whetstone_agent.admission import admit_tasks
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.harness import EnvironmentChoice
 from whetstone_agent.kept_trials import VOID_ROUNDS
 from whetstone_agent.recipe import recipe_digest
+from whetstone_agent.request import Request
 from whetstone_agent.run import run_benchmark
 from whetstone_agent.shards import Shard
 from whetstone_agent.tally import Counter, progress_of
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.reports import TerminationReport
+from whetstone_api.run_artifact import RESULTS_FILE, RunArtifact
 from whetstone_artifacts.errors import OutputLockedError
 from whetstone_artifacts.lock import output_lock, shared_lock
 
@@ -96,6 +100,31 @@ async def test_shard_killed_before_it_scored_scores_when_it_is_started_again(
     assert report.result["results"]["trials"] == 4
     assert report.result["adopted"] is False
     assert trials_in(config) == before
+
+
+async def test_shards_that_end_together_score_the_run_once(
+    configure: Configure, local: EnvironmentChoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure(agent={"name": "oracle"}, shards=2)
+    measure, publish = run_module._measure, run_end.publish_results
+    locked: list[bool] = []
+
+    async def measured_beside_the_other(request: Request, *more: Any) -> None:
+        await measure(request, *more)
+        if request.shard.index == 0:
+            await run_shard(config, local, 1)
+
+    def publish_watched(output: Path, artifact: RunArtifact) -> None:
+        with pytest.raises(OutputLockedError), output_lock(output / RESULTS_FILE, wait_seconds=0):
+            pass
+        locked.append(True)
+        publish(output, artifact)
+
+    monkeypatch.setattr(run_module, "_measure", measured_beside_the_other)
+    monkeypatch.setattr(run_end, "publish_results", publish_watched)
+    report, _ = await run_shard(config, local, 0)
+    assert report.result["results"]["trials"] == 4
+    assert locked == [True]
 
 
 @pytest.mark.parametrize("change", [{"shards": 1}, {"shards": 3}, {"concurrency": 3}])

@@ -1,10 +1,12 @@
 """What went wrong last in a trial, by its trajectory, and the same over several runs."""
 
+from dataclasses import replace
+
 import pytest
 from whetstone_api.run_artifact import TrialScore
 from whetstone_artifacts.report.failures import Pattern, grouped, pattern_of, shared, verifier_line
 from whetstone_artifacts.report.trials import Step, TrialDetail
-from whetstone_artifacts.report.untrusted import NOTHING, shown
+from whetstone_artifacts.report.untrusted import NOTHING, Shown, shown
 
 
 def ran(*turns: tuple[str, str]) -> list[Step]:
@@ -21,6 +23,7 @@ def ran(*turns: tuple[str, str]) -> list[Step]:
     ]
 
 
+NOT_CONTENT = "the last command succeeded, the verifier was not content"
 FINE = "Exit code: 0\nOutput:\nok"
 
 
@@ -38,18 +41,23 @@ FINE = "Exit code: 0\nOutput:\nok"
             "",
             "exit code 2: ls: cannot access '…'",
         ),
-        ("Finished", [("ls", FINE)], "", "the last command succeeded, the verifier was not content"),
+        ("Finished", [("", FINE), (" ", FINE), (" ", FINE), (" ", FINE)], "", NOT_CONTENT),
+        ("Finished", [("ls", "Exit code: 1\nOutput:\nls: cannot go"), ("pwd", FINE)], "", NOT_CONTENT),
+        ("Finished", [("make", "Exit code: 2\nOutput:\nerror: one\nfatal: two\ndone")], "", "exit code 2: fatal: two"),
+        ("Finished", [("make", "Exit code: 2\nOutput:\nfirst\nlast words")], "", "exit code 2: last words"),
+        ("Finished", [("make", "Exit code: 2\nOutput:\n")], "", "exit code 2"),
+        ("Finished", [("ls", FINE)], "", NOT_CONTENT),
         (
             "Finished",
             [("ls", FINE)],
             "collected 2 items\nE   assert 17 == 42\nFAILED tests/test_a.py::test_b",
-            "the last command succeeded, the verifier was not content: E assert N == N",
+            f"{NOT_CONTENT}: E assert N == N",
         ),
         (
             "Finished",
             [("ls", FINE)],
             "all is as it should be",
-            "the last command succeeded, the verifier was not content",
+            NOT_CONTENT,
         ),
     ],
 )
@@ -76,6 +84,27 @@ def test_an_exception_says_more_than_the_trajectory() -> None:
 )
 def test_the_first_line_in_which_a_verifier_complains_is_taken(text: str, line: str) -> None:
     assert verifier_line(shown(text)) == line
+
+
+def test_what_a_cut_left_of_the_end_counts() -> None:
+    told = Shown(head="Exit code: 1\nOutput:\nmany lines", tail="fatal: no room", cut=9000)
+    detail = TrialDetail(folder="f", steps=[replace(ran(("make", FINE))[0], outputs=[told])])
+    assert pattern_of(TrialScore(trial="t", reward=0.0), detail) == "exit code 1: fatal: no room"
+    assert verifier_line(Shown(head="2 tests", tail="FAILED test_a", cut=9000)) == "FAILED test_a"
+
+
+def test_a_trial_too_long_to_be_looked_at_is_no_other_failure() -> None:
+    detail = TrialDetail(folder="f", left_out=7, steps=ran(("ls", FINE)))
+    assert pattern_of(TrialScore(trial="t", reward=0.0), detail) == "too long to be looked at"
+
+
+def test_long_lines_are_cut() -> None:
+    assert verifier_line(shown("FAILED " + "word " * 100)) == ("FAILED " + "word " * 100)[:160]
+
+
+def test_patterns_of_a_run_stand_with_the_most_frequent_first() -> None:
+    found = grouped([("a", "1", "x"), ("b", "2", "y"), ("b", "3", "z")])
+    assert [pattern.what for pattern in found] == ["b", "a"]
 
 
 def test_patterns_of_several_runs_stand_side_by_side_with_the_most_frequent_first() -> None:

@@ -127,6 +127,26 @@ async def test_shards_that_end_together_score_the_run_once(
     assert locked == [True]
 
 
+async def test_shard_that_runs_void_trials_again_is_waited_for(
+    configure: Configure, local: EnvironmentChoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure(agent={"name": "oracle"}, shards=2)
+    await run_shard(config, local, 0)
+    spoil(config, next(iter(trials_in(config))), "SandboxLostError")
+    measure = run_module._measure
+    other: list[TerminationReport] = []
+
+    async def measured_after_the_other(request: Request, *more: Any) -> None:
+        if request.shard.index == 0:
+            other.append((await run_shard(config, local, 1))[0])
+        await measure(request, *more)
+
+    monkeypatch.setattr(run_module, "_measure", measured_after_the_other)
+    report, _ = await run_shard(config, local, 0)
+    assert [one.result for one in other] == [{}]
+    assert (report.result["results"]["trials"], report.result["results"]["void"]) == (4, 0)
+
+
 @pytest.mark.parametrize("change", [{"shards": 1}, {"shards": 3}, {"concurrency": 3}])
 async def test_run_with_another_layout_takes_the_finished_trials_over(
     configure: Configure, local: EnvironmentChoice, change: dict[str, int]

@@ -55,7 +55,7 @@ class StandInTeacher:
 
 
 @contextmanager
-def teaching(mind: Mind, **fields: Any) -> Iterator[StandInTeacher]:
+def teaching(mind: Mind, *, host: str = "127.0.0.1", **fields: Any) -> Iterator[StandInTeacher]:
     teacher = StandInTeacher(mind=mind, **fields)
 
     class Handler(BaseHTTPRequestHandler):
@@ -74,9 +74,9 @@ def teaching(mind: Mind, **fields: Any) -> Iterator[StandInTeacher]:
         def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the signature is the library's
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((host, 0), Handler)
     server.daemon_threads = True
-    teacher.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    teacher.url = f"http://{host}:{server.server_address[1]}/v1"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -221,6 +221,14 @@ def test_nonsense_becomes_no_row_and_the_reason_is_kept(
     assert rows(tmp_path / "out" / "rows.jsonl") == []
 
 
+def test_half_a_character_in_a_reply_spoils_neither_row_nor_log(tmp_path: Path) -> None:
+    with teaching(Mind(answer="half \ud800 of one")) as teacher:
+        for _ in range(2):
+            assert main(arguments(tmp_path, teacher, SEEDS[:1], "-n", 1, "--reflect", 1)) == 0
+        assert set(teacher.asked.values()) == {1}
+    assert rows(tmp_path / "out" / "log.jsonl")[2]["reply"] == "half ? of one"
+
+
 def test_a_question_is_made_once(tmp_path: Path) -> None:
     with teaching(Mind(question='{"question": "the same one"}')) as teacher:
         assert main(arguments(tmp_path, teacher, SEEDS, "-n", 2, "--evolve", 0)) == 0

@@ -186,8 +186,7 @@ def _object(text: str) -> dict[str, Any] | None:
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
-            # JSON can say half of a surrogate pair, which no request and no file can carry on.
-            return dict(json.loads(_json(value).encode(errors="replace")))
+            return value
     return None
 
 

@@ -1,4 +1,4 @@
-"""BenchmarkRuns with a `toolUse` suite on the node: the company's service in a pod."""
+"""BenchmarkRuns with a `toolUse` suite on the node: the company's service in a pod, and a model that knows nothing."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -66,3 +66,32 @@ def test_an_experts_run_calls_the_service_and_leaves_training_rows(company: Runs
     rows = company.host_folder("results") / told["uri"].removeprefix("pvc://results/")
     assert len(rows.read_text().splitlines()) == told["rows"] == INSTANCES
     assert company.trial_pods("expert") == []
+
+
+def test_a_model_is_asked_through_its_guard_by_all_shards(company: Runs) -> None:
+    company.apply("BenchmarkRun", "model", spec("model", shards=2, concurrency=2))
+    run = company.end("model")
+    results = run["status"]["results"]
+    assert (results["trials"], results["void"]) == (INSTANCES, 0)
+    artifact = company.artifact("model")
+    # The same useless reply three times in a row ends a trial.
+    assert [task["trials"][0]["turns"] for task in artifact["tasks"]] == [3] * INSTANCES
+    assert artifact["toolUse"]["ends"] == {"Loop": INSTANCES}
+    assert artifact["toolUse"]["expertSteps"] == 0
+    folder = company.host_folder("results") / "model"
+    assert len(list(folder.glob("episodes/*/*/episode.json"))) == INSTANCES
+    assert "Malformed" in (folder / "report.html").read_text()
+
+
+def test_a_wrong_key_of_the_service_makes_trials_void_and_the_run_invalid(company: Runs) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "wrong"}, "stringData": {"token": "no"}}
+    company.kube.apply(secret, namespace=company.namespace)
+    api = {"url": "http://company:8080", "secretRef": {"name": "wrong", "key": "token"}}
+    asked = spec("refused", suite={"api": api, "expert": {"mode": "GroundTruth"}})
+    asked["suite"]["toolUse"]["instances"]["limit"] = 1
+    company.apply("BenchmarkRun", "refused", asked)
+    run = company.end("refused")
+    assert run["status"]["results"]["void"] == 1
+    valid = condition(run, "Valid")
+    assert valid is not None
+    assert valid["reason"] == "TooManyErrors"

@@ -60,7 +60,7 @@ verify: $(STAMP) ## Generated files are current, lint, types, import contracts, 
 	@$(DEV) verify
 
 lint: $(STAMP) ## Format and fix what ruff can fix
-	.venv/bin/ruff check --fix . && .venv/bin/ruff format .
+	for part in "check --fix" format; do .venv/bin/ruff $$part operator server trainer agent dev tests bench; done
 
 cluster: $(STAMP) ## Start the local Kubernetes (kubeconfig in build/kubeconfig); NODES=2 for a second node
 	@$(DEV) cluster up $(if $(NODES),--nodes $(NODES))

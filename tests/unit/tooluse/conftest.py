@@ -179,7 +179,7 @@ def make_env(world: World, service: Service) -> Iterator[MakeEnv]:
         instances = check_instances([instance(**fields)], "train.json")
         world.check(instances, "train.json")
         headers = {"Authorization": key}
-        api = ApiClient(service.url, headers=headers, timeout_seconds=0.2, pauses_seconds=(1.0,), sleep=lambda _: None)
+        api = ApiClient(service.url, headers=headers, timeout_seconds=1.0, pauses_seconds=(1.0,), sleep=lambda _: None)
         clients.append(api)
         env = ToolUseEnv(instances, world, api=api, settings=settings, judge=judge)
         env.reset(seed=1)

@@ -32,7 +32,7 @@ def run(world: World, service: Service, tmp_path: Path) -> Run:
     headers = {"Authorization": KEY}
 
     def make_env() -> ToolUseEnv:
-        api = ApiClient(service.url, headers=headers, timeout_seconds=0.2, pauses_seconds=())
+        api = ApiClient(service.url, headers=headers, timeout_seconds=10, pauses_seconds=())
         return ToolUseEnv(instances, world, api=api)
 
     def start(agent: Agent, **fields: Any) -> RunSummary:

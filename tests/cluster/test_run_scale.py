@@ -11,7 +11,7 @@ from support.obedient_runs import RUN_SECONDS, Runs, rewards
 from support.waiting import eventually
 from whetstone_dev.demo.watch import is_true
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 TINY = {"requests": {"cpu": "1m", "memory": "4Mi"}, "limits": {"memory": "64Mi"}}
 MEBIBYTE = 1 << 20
 MEMORY_MEBIBYTES = 1024
@@ -63,6 +63,5 @@ def test_trials_at_once_in_one_runner(runs: Runs, record_property: Any) -> None:
     all_at_once(runs, 16, record_property)
 
 
-@pytest.mark.long
 def test_two_hundred_trials_at_once_in_one_runner(runs: Runs, record_property: Any) -> None:
     all_at_once(runs, 200, record_property)

@@ -41,7 +41,7 @@ async def test_idle_engine_that_hangs_fails_its_health_check_and_its_pod_is_unre
     assert (state.engine_healthy, state.open, state.adapters[0].loaded) == (False, False, False)
     async with asyncio.timeout(DEADLINE_SECONDS):
         while await health(pod) != 503:
-            await asyncio.sleep(0.05)
+            await pod.sidecar.compare()
     async with http_of(pod) as client:
         answer = await client.get("/readyz")
         assert (answer.status, "generates nothing" in await answer.text()) == (503, True)

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from support.loop import Loop, Seeded
 from support.obedient_runs import Runs
-from support.prometheus import ALERTS, Prometheus, pod_monitors, running, scrape_configs
 from support.waiting import eventually
-from whetstone_dev.cluster import Cluster
 from whetstone_dev.demo import plan
 from whetstone_dev.demo.__main__ import Demo
 from whetstone_dev.demo.install import install
@@ -80,23 +78,8 @@ def seeded(kube: Kube, demo: Demo) -> Seeded:
 
 
 @pytest.fixture(scope="session")
-def prometheus(
-    kubeconfig: Path, whetstone: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Prometheus | None]:
-    """A Prometheus on the local node, which scrapes what the chart says; None on a cluster that is not ours."""
-    if "KUBECONFIG" in os.environ:
-        yield None
-        return
-    node = Cluster().node()
-    scrape = scrape_configs(pod_monitors(), kubeconfig=kubeconfig)
-    folder = tmp_path_factory.mktemp("prometheus")
-    with running(folder, scrape=scrape, host=node.address, namespace=node.namespace, rules=ALERTS) as found:
-        yield found
-
-
-@pytest.fixture(scope="session")
-def loop(kube: Kube, demo: Demo, prometheus: Prometheus | None) -> Loop:
-    """The whole loop at its end, small: 8 tasks on one engine. Prometheus has scraped it."""
+def loop(kube: Kube, demo: Demo) -> Loop:
+    """The whole loop at its end, small: 8 tasks on one engine."""
     return Loop(kube=kube, namespace=LOOP_NAMESPACE, summary=demo.loop({}))
 
 

@@ -1,5 +1,6 @@
 """Series, alerts and dashboards against a real operator, promtool and Prometheus."""
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -77,3 +78,11 @@ def test_failed_training_fires_its_alert(world: World, operator: OperatorProcess
         assert prometheus.firing() == set()
         world.end_pod(world.wait_job("train", "prepare"), user_error("DatasetInvalid", "row 3 is no conversation"))
         eventually(lambda: prometheus.firing() == {"WhetstoneTrainingFailed"}, what="the alert", seconds=60)
+
+
+def test_every_query_of_a_dashboard_can_be_run(tmp_path: Path) -> None:
+    with running(tmp_path, scrape=[], host="127.0.0.1") as prometheus:
+        for path in sorted((ALERTS.parents[1] / "dashboards").glob("*.json")):
+            for panel in json.loads(path.read_text())["panels"]:
+                for target in panel["targets"]:
+                    prometheus.query(target["expr"].replace("$namespace", ".*").replace("$server", ".*"))

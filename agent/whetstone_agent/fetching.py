@@ -24,7 +24,14 @@ from whetstone_artifacts.lock import output_lock
 from whetstone_artifacts.replacing import replacing
 from whetstone_artifacts.reporting import write_termination
 from whetstone_artifacts.sources.credentials import Credentials, read_credentials
-from whetstone_artifacts.tasks.sets import check_task_set, fetch_folder, folder_digest, resolve_place, unpack_folder
+from whetstone_artifacts.tasks.sets import (
+    check_folder,
+    check_task_set,
+    fetch_folder,
+    folder_digest,
+    resolve_place,
+    unpack_folder,
+)
 
 log = logging.getLogger("whetstone_agent")
 
@@ -105,15 +112,11 @@ def bring(wanted: FetchedFolder) -> None:
         resolved = _resolved(wanted, wanted.uri, credentials)
         log.info("fetching %s", resolved)
         fetch_folder(resolved, credentials, target)
-    found = folder_digest(target)
     if wanted.what is FetchedContent.TASKS:
         check_task_set(target, wanted.digest, "what is there")
-    elif wanted.digest not in (None, found):
-        raise ArtifactError(
-            Reason.DIGEST_MISMATCH,
-            f"digest: the folder is {found}, not the expected {wanted.digest}; put that one there or name the digest"
-            " that is there",
-        )
+        found = folder_digest(target)
+    else:
+        found = check_folder(target, wanted.digest)
     _hold_to_record(Path(wanted.record_path), FetchRecord(uri=wanted.uri or resolved, resolved=resolved, digest=found))
     log.info("%s is at %s, %s", wanted.field, target, found)
 

@@ -1,6 +1,12 @@
 """The one exception of this package: a reason from the closed list, and a sentence for the user."""
 
+import errno
+from typing import Final
+
 from whetstone_api.vocabulary import Reason
+
+FULL_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""`errno` of an OSError by which a volume says that it is full."""
 
 
 class ArtifactError(Exception):

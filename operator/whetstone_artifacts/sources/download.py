@@ -1,6 +1,5 @@
 """Download of a place's files into a folder, in pieces, so that a killed download goes on where it was."""
 
-import errno
 import hashlib
 import logging
 import shutil
@@ -11,14 +10,13 @@ from pathlib import Path
 
 from whetstone_api.vocabulary import Reason
 
-from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.errors import FULL_DISK, ArtifactError
 from whetstone_artifacts.sources.remote import Readable, RemoteFile
 
 log = logging.getLogger(__name__)
 
 PIECE_BYTES = 16 << 20
 WORKERS = 4
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def download(remote: Readable, files: Sequence[RemoteFile], staging: Path) -> None:
@@ -60,7 +58,7 @@ def _disk(uri: str, folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL_DISK:
             raise disk_full(uri, folder, "the disk ran full while fetching") from error
         raise
 

@@ -99,6 +99,26 @@ def check_task_set(root: Path, digest: str | None, where: str) -> None:
         )
 
 
+def check_folder(root: Path, digest: str | None) -> str:
+    """Check that a folder is the one that was asked for, and return its digest.
+
+    Args:
+        root: The folder.
+        digest: What `folder_digest` must find; None for anything.
+
+    Raises:
+        ArtifactError: `DIGEST_MISMATCH`.
+    """
+    found = folder_digest(root)
+    if digest not in (None, found):
+        raise ArtifactError(
+            Reason.DIGEST_MISMATCH,
+            f"digest: the folder is {found}, not the expected {digest}; put that one there or name the digest that is"
+            " there",
+        )
+    return found
+
+
 def folder_digest(root: Path) -> str:
     """Return the digest of all files of a folder, whatever they are; of a link, its target counts."""
     found = {}

@@ -1,6 +1,5 @@
 """Task sets that come in one file: a tar archive, or rows of Parquet with a tar archive each."""
 
-import errno
 import io
 import re
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from typing import Final
 from whetstone_api.vocabulary import Reason
 
 from whetstone_artifacts.archives import FOLDER_BYTES, Allowance, ArchiveError, unpack_tar
-from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.errors import FULL_DISK, ArtifactError
 from whetstone_artifacts.tasks.folder import CONFIG
 
 ARCHIVES: Final = (".tar", ".tar.gz", ".tgz")
@@ -49,7 +48,7 @@ def unpack_tasks(file: Path, folder: Path) -> None:
     except ArchiveError as error:
         raise _invalid(file, str(error)) from error
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL_DISK:
             raise
         message = f"{file.name}: the disk ran full while unpacking into {folder}; give it more room"
         raise ArtifactError(Reason.DISK_FULL, message) from error

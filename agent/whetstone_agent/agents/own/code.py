@@ -9,7 +9,8 @@ from typing import Any, Final
 from harbor.agents.base import BaseAgent
 from whetstone_api.benchmark_agent import AgentSpec
 from whetstone_api.vocabulary import Reason
-from whetstone_artifacts.tasks.sets import folder_digest
+from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.tasks.sets import check_folder
 
 from whetstone_agent.agents.door import Door
 from whetstone_agent.agents.errors import AgentFailedError
@@ -68,13 +69,10 @@ def require_digest(agent: AgentSpec) -> None:
     source = agent.source
     if source is None or source.digest is None or agent.claimed is None:
         return
-    found = folder_digest(Path(agent.claimed.mount_path))
-    if found != source.digest:
-        raise RunFailure(
-            Reason.DIGEST_MISMATCH,
-            f"spec.agent.source ({source.uri}): digest: the folder is {found}, not the expected {source.digest}; put"
-            " that one there or name the digest that is there",
-        )
+    try:
+        check_folder(Path(agent.claimed.mount_path), source.digest)
+    except ArtifactError as error:
+        raise RunFailure(error.reason, f"spec.agent.source ({source.uri}): {error.message}") from error
 
 
 async def look_at(agent: AgentSpec, door: Door, logs_dir: Path) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from pydantic import ValidationError
+from whetstone_api.jobs import RunConfig
 from whetstone_api.reports import Outcome
 from whetstone_api.run_artifact import RESULTS_FILE, RunArtifact
 from whetstone_api.vocabulary import Reason
@@ -10,18 +11,16 @@ from whetstone_api.vocabulary import Reason
 from whetstone_agent.failure import RunFailure
 
 
-def read_baseline(folder: Path, name: str) -> RunArtifact:
-    """Read the results of the baseline.
-
-    Args:
-        folder: Its output folder.
-        name: Name of its BenchmarkRun, for messages.
+def read_baseline(config: RunConfig) -> RunArtifact | None:
+    """Return the results of the baseline; None for a run that is compared with nothing.
 
     Raises:
         RunFailure: `REFERENCE_NOT_READY`, to be tried again, when there is no result yet; `REFERENCE_FAILED` when the
             file cannot be read.
     """
-    path = folder / RESULTS_FILE
+    if config.baseline_path is None:
+        return None
+    path, name = Path(config.baseline_path) / RESULTS_FILE, config.baseline_name or config.baseline_path
     try:
         return RunArtifact.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:

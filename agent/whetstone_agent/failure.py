@@ -18,3 +18,15 @@ class RunFailure(Exception):  # noqa: N818 - an outcome, not a defect
         self.reason = reason
         self.message = message
         self.outcome = outcome
+
+
+def budget_exceeded(told: str) -> RunFailure:
+    """Return the end of a run whose trials have used up what all of them may."""
+    kept = "finished trials are kept: create the run again with a larger budget and the same output to go on"
+    return RunFailure(Reason.BUDGET_EXCEEDED, f"{told}; {kept}")
+
+
+def target_changed(told: str) -> RunFailure:
+    """Return the end of a run whose server serves another version than at its start, or none."""
+    message = f"{told}; no result is published: start the run again when the server is settled"
+    return RunFailure(Reason.TARGET_CHANGED, message)

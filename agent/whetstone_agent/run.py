@@ -10,8 +10,6 @@ from whetstone_api.jobs import BenchmarkConfig, RunConfig, ToolUseConfig
 from whetstone_api.reports import Outcome, ProgressReport, TerminationReport
 from whetstone_api.run_artifact import RunArtifact
 from whetstone_api.vocabulary import Reason
-from whetstone_artifacts.adoption import find_run
-from whetstone_artifacts.lock import output_lock, shared_lock
 from whetstone_artifacts.reporting import Reporter
 
 from whetstone_agent.admission import admit_tasks, count_refused, told_faults
@@ -33,26 +31,16 @@ from whetstone_agent.harness import (
     prepare_process,
     run_job,
 )
-from whetstone_agent.judge import judge_run
 from whetstone_agent.oracle.check import check_tasks
 from whetstone_agent.oracle.findings import checked, read_findings
 from whetstone_agent.preflight import check_target
 from whetstone_agent.recipe import comparability, recipe_digest
 from whetstone_agent.request import Request
-from whetstone_agent.run_end import (
-    finished_now,
-    measured_target,
-    progress_reports,
-    results_lock,
-    score,
-    told_run,
-    write_page,
-)
-from whetstone_agent.run_report import run_report, shard_report
+from whetstone_agent.run_end import carry_out, finished_now, measured_target, progress_reports, results_lock
 from whetstone_agent.run_start import aborted, prepare_cluster
 from whetstone_agent.scoring import read_trials, run_results, score_tasks
 from whetstone_agent.shards import Shard, folder_prefix, refuse_run_budget
-from whetstone_agent.tally import Counter, forget_tally
+from whetstone_agent.tally import Counter
 
 
 async def run_benchmark(
@@ -61,10 +49,7 @@ async def run_benchmark(
     environment: EnvironmentChoice | None = None,
     shard: Shard | None = None,
 ) -> TerminationReport:
-    """Run a benchmark, or this shard of it, or adopt the result that is already there.
-
-    The shard that finds the trials of all shards done scores the run; whichever dies meanwhile is started anew and
-    looks again.
+    """Run a benchmark of Harbor tasks, as `carry_out` does.
 
     Args:
         config: What to do.
@@ -82,25 +67,14 @@ async def run_benchmark(
     prepare_process()
     reporter.send(ProgressReport(phase="Preflight"))
     request = _admit(config, shard or Shard.of(config))
-    holder = f"{config.object.uid} {config.shards}"
-    with shared_lock(request.output, holder=holder), output_lock(request.folder):
-        sandbox = environment or choose_environment(config) or EnvironmentChoice()
-        artifact = _adopt(request)
-        adopted = artifact is not None
-        if artifact is None:
-            await _preflight(request, sandbox)
-            request = await check_tasks(request, sandbox, reporter)
-            await _measure(request, _settings(request, sandbox), reporter)
-            artifact = score(request, reporter, partial(_artifact, request))
-        if artifact is None:
-            return shard_report(request)
-        if adopted:
-            artifact = told_run(request, artifact)
-        judged = await judge_run(config, artifact)
-        with results_lock(request):
-            write_page(request, artifact)
-            collected = _collect(request, artifact)
-    return run_report(request, artifact, adopted=adopted, collected=collected, judged=judged)
+    sandbox = environment or choose_environment(config) or EnvironmentChoice()
+    return await carry_out(
+        request,
+        reporter,
+        measure=partial(_measure, request, sandbox, reporter),
+        make=partial(_artifact, request),
+        collect=partial(_collect, request),
+    )
 
 
 def _admit(config: BenchmarkConfig, shard: Shard) -> Request:
@@ -108,9 +82,7 @@ def _admit(config: BenchmarkConfig, shard: Shard) -> Request:
     require_digest(config.agent)
     refuse_run_budget(config)
     admission = admit_tasks(Path(config.dataset_path), config.suite)
-    baseline = None
-    if config.baseline_path is not None:
-        baseline = read_baseline(Path(config.baseline_path), config.baseline_name or config.baseline_path)
+    baseline = read_baseline(config)
     return Request(
         config=config,
         tasks=admission.tasks,
@@ -131,15 +103,6 @@ def _settings(request: Request, environment: EnvironmentChoice) -> dict[str, Any
     }
 
 
-def _adopt(request: Request) -> RunArtifact | None:
-    """Return the result that is there; where there is none, this shard is at work from now on."""
-    with results_lock(request):
-        artifact = find_run(request.output, request.recipe)
-        if artifact is None:
-            forget_tally(request.folder)
-        return artifact
-
-
 async def _preflight(request: Request, environment: EnvironmentChoice) -> None:
     """Look for what would spoil every trial of this shard."""
     if not request.own_tasks:
@@ -154,7 +117,14 @@ async def _preflight(request: Request, environment: EnvironmentChoice) -> None:
         await check_target(server_url=config.server_url, served_name=config.served_name)
 
 
-async def _measure(request: Request, settings: dict[str, Any], reporter: Reporter) -> None:
+async def _measure(request: Request, sandbox: EnvironmentChoice, reporter: Reporter) -> None:
+    """Run the trials of this shard, once it is known what would spoil them and which tasks their solutions rule out."""
+    await _preflight(request, sandbox)
+    request = await check_tasks(request, sandbox, reporter)
+    await _run_trials(request, _settings(request, sandbox), reporter)
+
+
+async def _run_trials(request: Request, settings: dict[str, Any], reporter: Reporter) -> None:
     """Run the trials of this shard, but for those that an earlier try has left."""
     config = request.config
     if not request.own_tasks:

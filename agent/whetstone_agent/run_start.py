@@ -8,7 +8,7 @@ from typing import Any
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.vocabulary import Reason
 
-from whetstone_agent.failure import RunFailure
+from whetstone_agent.failure import RunFailure, budget_exceeded, target_changed
 from whetstone_agent.harness import AbortedError
 from whetstone_agent.request import Request
 
@@ -53,10 +53,8 @@ def aborted(error: AbortedError, config: BenchmarkConfig) -> RunFailure:
     if error.error == "TrialsForbiddenError":
         return _forbidden(error.message, config)
     if error.error == "RunBudgetExceededError":
-        kept = "finished trials are kept: create the run again with a larger budget and the same output to go on"
-        return RunFailure(Reason.BUDGET_EXCEEDED, f"{error.message}; {kept}")
-    message = f"{error.message}; no result is published: start the run again when the server is settled"
-    return RunFailure(Reason.TARGET_CHANGED, message)
+        return budget_exceeded(error.message)
+    return target_changed(error.message)
 
 
 def _forbidden(answer: str, config: BenchmarkConfig) -> RunFailure:

@@ -6,33 +6,22 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from whetstone_api.benchmark_collect import Collected
 from whetstone_api.jobs import ToolUseConfig
 from whetstone_api.reports import ProgressReport, TerminationReport
 from whetstone_api.run_artifact import EPISODES_FOLDER, RunArtifact
-from whetstone_artifacts.adoption import find_run
-from whetstone_artifacts.lock import output_lock, shared_lock
 from whetstone_artifacts.reporting import Reporter
 
 from whetstone_agent.agents.door import PAUSES_SECONDS, Door, Sampling
 from whetstone_agent.comparison import read_baseline
 from whetstone_agent.engine_check import check_engines
 from whetstone_agent.engine_use import engine_samples, read_engine_use
-from whetstone_agent.judge import judge_run
 from whetstone_agent.preflight import check_target
 from whetstone_agent.request import RunRequest
-from whetstone_agent.run_end import (
-    finished_now,
-    measured_target,
-    progress_reports,
-    results_lock,
-    score,
-    told_run,
-    write_page,
-)
-from whetstone_agent.run_report import run_report, shard_report
+from whetstone_agent.run_end import carry_out, finished_now, measured_target, progress_reports
 from whetstone_agent.scoring import run_results, score_tasks
 from whetstone_agent.shards import Shard, folder_prefix, refuse_run_budget
-from whetstone_agent.tally import Counter, forget_tally
+from whetstone_agent.tally import Counter
 from whetstone_agent.tooluse.collected import collect_episodes
 from whetstone_agent.tooluse.figures import tool_use_figures
 from whetstone_agent.tooluse.measuring import Place, Trials, places
@@ -77,7 +66,7 @@ class ToolUseRequest(RunRequest):
 
 
 async def run_tool_use(config: ToolUseConfig, reporter: Reporter, shard: Shard | None = None) -> TerminationReport:
-    """Run a benchmark, or this shard of it, or adopt the result that is already there.
+    """Run a benchmark of the tool-use gym, as `carry_out` does.
 
     Args:
         config: What to do.
@@ -93,37 +82,19 @@ async def run_tool_use(config: ToolUseConfig, reporter: Reporter, shard: Shard |
     """
     reporter.send(ProgressReport(phase="Preflight"))
     request = await asyncio.to_thread(_admit, config, shard or Shard.of(config))
-    holder = f"{config.object.uid} {config.shards}"
-    with shared_lock(request.output, holder=holder), output_lock(request.folder):
-        with results_lock(request):
-            artifact = find_run(request.output, request.recipe)
-            if artifact is None:
-                forget_tally(request.folder)
-        adopted = artifact is not None
-        if artifact is None:
-            await _measure(request, reporter)
-            artifact = score(request, reporter, partial(_artifact, request))
-        if artifact is None:
-            return shard_report(request)
-        if adopted:
-            artifact = told_run(request, artifact)
-        judged = await judge_run(config, artifact)
-        collected = None
-        with results_lock(request):
-            write_page(request, artifact)
-            if config.collect is not None:
-                collected = collect_episodes(
-                    request.output, request.records(), spec=config.collect, uri=config.output_uri
-                )
-    return run_report(request, artifact, adopted=adopted, collected=collected, judged=judged)
+    return await carry_out(
+        request,
+        reporter,
+        measure=partial(_measure, request, reporter),
+        make=partial(_artifact, request),
+        collect=lambda _: _collect(request),
+    )
 
 
 def _admit(config: ToolUseConfig, shard: Shard) -> ToolUseRequest:
     refuse_run_budget(config)
     selection = select(config, Path(config.output_path) / INDEXES_FOLDER)
-    baseline = None
-    if config.baseline_path is not None:
-        baseline = read_baseline(Path(config.baseline_path), config.baseline_name or config.baseline_path)
+    baseline = read_baseline(config)
     return ToolUseRequest(
         config=config,
         tasks=selection.tasks,
@@ -162,6 +133,13 @@ async def _measure(request: ToolUseRequest, reporter: Reporter) -> None:
     if asking:
         await check_target(server_url=config.server_url, served_name=config.served_name, during=True)
     counter.write(complete=True)
+
+
+def _collect(request: ToolUseRequest) -> Collected | None:
+    config = request.config
+    if config.collect is None:
+        return None
+    return collect_episodes(request.output, request.records(), spec=config.collect, uri=config.output_uri)
 
 
 def _door(request: ToolUseRequest) -> Door:

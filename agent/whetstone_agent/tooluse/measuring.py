@@ -13,11 +13,10 @@ from typing import Final
 
 from whetstone_api.benchmark_tooluse import ExpertSpec
 from whetstone_api.jobs import ToolUseConfig
-from whetstone_api.vocabulary import Reason
 
 from whetstone_agent.agents.door import Door, Session
 from whetstone_agent.agents.errors import RunBudgetExceededError, TargetChangedError
-from whetstone_agent.failure import RunFailure
+from whetstone_agent.failure import budget_exceeded, target_changed
 from whetstone_agent.tally import Counter
 from whetstone_agent.tooluse.agents import Agent
 from whetstone_agent.tooluse.conversation import Protocol
@@ -244,10 +243,8 @@ def _ended(group: BaseExceptionGroup) -> BaseException:
     if error is None:
         return errors[0] if errors else group
     if isinstance(error, RunBudgetExceededError):
-        kept = "finished trials are kept: create the run again with a larger budget and the same output to go on"
-        return RunFailure(Reason.BUDGET_EXCEEDED, f"{error}; {kept}")
-    message = f"{error}; no result is published: start the run again when the server is settled"
-    return RunFailure(Reason.TARGET_CHANGED, message)
+        return budget_exceeded(str(error))
+    return target_changed(str(error))
 
 
 def _each(error: BaseException) -> Iterator[BaseException]:

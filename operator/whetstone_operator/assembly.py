@@ -4,9 +4,8 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
 
 import aiohttp
 import kopf
@@ -21,6 +20,7 @@ from whetstone_operator.kube import KubeAio
 from whetstone_operator.metrics import RECONCILE_SECONDS, RECONCILES
 from whetstone_operator.runtime.clock import SystemClock
 from whetstone_operator.runtime.events import EventRecorder
+from whetstone_operator.runtime.first import first_of
 from whetstone_operator.runtime.leadership import Candidate, Leadership
 from whetstone_operator.runtime.progress import ProgressBoard
 from whetstone_operator.runtime.queue import Result, WorkQueue
@@ -71,7 +71,7 @@ class Operator:
             )
             runner = await self._serve(self._context, leadership, session)
             try:
-                if await _until(stop, leadership.gain()):
+                if await first_of(leadership.gain(), stop.wait()) == 0:
                     await leadership.lead(self._work(self._context, stop))
             finally:
                 await leadership.release()
@@ -81,7 +81,7 @@ class Operator:
     async def _work(self, context: Context, stop: asyncio.Event) -> None:
         self._queue.start()
         try:
-            await _until(stop, self._watch(context, stop))
+            await first_of(self._watch(context, stop), stop.wait())
         finally:
             self._ready.clear()
             await self._queue.stop()
@@ -147,18 +147,3 @@ def _candidate(settings: Settings) -> Candidate:
 def _on_signals(stop: asyncio.Event) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
-
-async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Work until it is done or stopped; say whether it is done."""
-    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        working.cancel()
-        stopping.cancel()
-        await asyncio.gather(working, stopping, return_exceptions=True)
-    if working.cancelled():
-        return False
-    working.result()
-    return True

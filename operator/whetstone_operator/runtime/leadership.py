@@ -21,6 +21,7 @@ from whetstone_operator.kinds import LEASE
 from whetstone_operator.kube import Kube, KubeError, Object
 from whetstone_operator.metrics import LEADER
 from whetstone_operator.runtime.clock import Clock, to_micro_time
+from whetstone_operator.runtime.first import first_of
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class Leadership:
         self._other: Object | None = None
         self.leading = False
         """Whether this operator works."""
-        LEADER.set(0)
+        self._tell(leading=False)
 
     @property
     def standing_by(self) -> bool:
@@ -100,8 +101,7 @@ class Leadership:
             if await self._try():
                 break
             await asyncio.sleep(self._pause())
-        self.leading = True
-        LEADER.set(1)
+        self._tell(leading=True)
         logger.info("%s leads", self._candidate.identity)
 
     async def lead(self, work: Coroutine[Any, Any, None]) -> None:
@@ -110,27 +110,17 @@ class Leadership:
         Raises:
             LeadershipLostError: It was lost; the work is cancelled and has ended.
         """
-        keeping = asyncio.create_task(self._keep(), name="leadership")
-        working = asyncio.create_task(work, name="work")
         try:
-            await asyncio.wait({keeping, working}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            keeping.cancel()
-            working.cancel()
-            await asyncio.gather(keeping, working, return_exceptions=True)
-            self.leading = keeping.cancelled()
-            LEADER.set(int(self.leading))
-        if not keeping.cancelled():
-            keeping.result()
-        if not working.cancelled():
-            working.result()
+            await first_of(self._keep(), work)
+        except LeadershipLostError:
+            self._tell(leading=False)
+            raise
 
     async def release(self) -> None:
         """Let another operator take over at once. Only after all work has ended."""
         if not self.leading:
             return
-        self.leading = False
-        LEADER.set(0)
+        self._tell(leading=False)
         try:
             async with asyncio.timeout(self._terms.retry):
                 lease = await self._kube.get(LEASE, self._candidate.namespace, self._candidate.lease)
@@ -139,6 +129,10 @@ class Leadership:
                     await self._kube.merge(lease, {"spec": free})
         except (KubeError, TimeoutError) as error:
             logger.warning("the lease was not given back, the next operator waits until it ends: %s", error)
+
+    def _tell(self, *, leading: bool) -> None:
+        self.leading = leading
+        LEADER.set(int(leading))
 
     async def _keep(self) -> None:
         """Renew until that fails for too long."""

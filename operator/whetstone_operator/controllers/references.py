@@ -172,11 +172,7 @@ async def require_secret(work: Work[Any], name: str, *, scheme: Scheme, field: s
     Raises:
         Waiting: It does not exist, or lacks a key.
     """
-    secret = await work.context.kube.get(SECRET, work.namespace, name)
-    if secret is None:
-        problem = f"{field}: Secret {name} does not exist in namespace {work.namespace}; create it"
-        raise Waiting(Reason.SECRET_NOT_FOUND, problem, LOOK_AGAIN_SECONDS)
-    data: dict[str, str] = secret.get("data") or {}
+    data = await _secret_data(work, name, field=field)
     lacking = missing_key(scheme, set(data))
     if lacking is not None:
         problem = f"{field}: Secret {name} has no key {lacking}; add it"
@@ -195,13 +191,17 @@ async def require_secret_key(work: Work[Any], reference: SecretKeyRef, *, field:
     Raises:
         Waiting: It does not.
     """
-    secret = await work.context.kube.get(SECRET, work.namespace, reference.name)
-    if secret is None:
-        problem = f"{field}.name: Secret {reference.name} does not exist in namespace {work.namespace}; create it"
-        raise Waiting(Reason.SECRET_NOT_FOUND, problem, LOOK_AGAIN_SECONDS)
-    if reference.key not in (secret.get("data") or {}):
+    if reference.key not in await _secret_data(work, reference.name, field=f"{field}.name"):
         problem = f"{field}.key: Secret {reference.name} has no key {reference.key}; add it"
         raise Waiting(Reason.SECRET_NOT_FOUND, problem, LOOK_AGAIN_SECONDS)
+
+
+async def _secret_data(work: Work[Any], name: str, *, field: str) -> dict[str, str]:
+    secret = await work.context.kube.get(SECRET, work.namespace, name)
+    if secret is None:
+        problem = f"{field}: Secret {name} does not exist in namespace {work.namespace}; create it"
+        raise Waiting(Reason.SECRET_NOT_FOUND, problem, LOOK_AGAIN_SECONDS)
+    return secret.get("data") or {}
 
 
 async def require_account(work: Work[BenchmarkRun], name: str) -> None:

@@ -9,7 +9,7 @@ from whetstone_api.training_cost import MAX_COUNTED_PODS, PodUse, TrainingCost
 from whetstone_api.training_result import TrainingProgress
 
 from whetstone_operator.prices import DevicePrice, Prices, asked_devices
-from whetstone_operator.runtime.clock import to_rfc3339
+from whetstone_operator.runtime.clock import from_rfc3339, to_rfc3339
 
 COUNT_SECONDS: Final = 60.0
 """A running pod's time is counted anew after so long: each count writes the status."""
@@ -67,7 +67,7 @@ def _is_due(before: TrainingCost, known: Mapping[str, PodUse], found: Mapping[st
     """Whether something began or ended, or the last count of what runs is old."""
     if any(name not in known or known[name].ended != one.ended for name, one in found.items()):
         return True
-    age = (now - datetime.fromisoformat(before.counted_at)).total_seconds()
+    age = (now - from_rfc3339(before.counted_at)).total_seconds()
     return age >= COUNT_SECONDS and any(not one.ended for one in found.values())
 
 
@@ -98,8 +98,8 @@ def _use(pod: Mapping[str, Any], price: DevicePrice, now: datetime) -> PodUse | 
     states = [one.get("state") or {} for one in status.get("containerStatuses") or []]
     ends = [state["terminated"].get("finishedAt") for state in states if state.get("terminated")]
     ended = status.get("phase") in ("Succeeded", "Failed")
-    end = max((datetime.fromisoformat(one) for one in ends if one), default=now) if ended else now
-    seconds = max(0.0, (end - datetime.fromisoformat(placed)).total_seconds())
+    end = max((from_rfc3339(one) for one in ends if one), default=now) if ended else now
+    seconds = max(0.0, (end - from_rfc3339(placed)).total_seconds())
     return PodUse(name=_name(pod), device_seconds=_text(Decimal(str(seconds)) * devices), ended=ended)
 
 

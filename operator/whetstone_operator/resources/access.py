@@ -10,7 +10,8 @@ import hmac
 from collections.abc import Mapping
 from typing import Any
 
-from whetstone_api.access import ACCESS_FILE, API_KEY_VARIABLE, AccessKey, AccessPolicy, ApiKeySpec
+from whetstone_api.access import ACCESS_FILE, API_KEY_VARIABLE, AccessKey, AccessPolicy, ApiKeySpec, SecretKeyRef
+from whetstone_api.model_endpoint import ModelEndpoint
 from whetstone_api.modelserver import ModelServer
 
 from whetstone_operator.resources.metadata import child_metadata
@@ -78,8 +79,29 @@ def access_mount() -> dict[str, Any]:
 
 def runner_environment(server: str, *, variable: str = API_KEY_VARIABLE) -> dict[str, Any]:
     """Return the variable from which a runner takes its API key; unset for a server without the Secret."""
-    reference = {"name": access_name(server), "key": RUNNER_KEY, "optional": True}
-    return {"name": variable, "valueFrom": {"secretKeyRef": reference}}
+    reference = SecretKeyRef(name=access_name(server), key=RUNNER_KEY)
+    return secret_variable(variable, reference, optional=True)
+
+
+def endpoint_variable(endpoint: ModelEndpoint, variable: str, *, optional: bool = False) -> dict[str, Any] | None:
+    """Return the variable with the key of a model's API; None for one that asks for none.
+
+    Args:
+        endpoint: The model.
+        variable: Name of the variable.
+        optional: Whether the pod starts without the Secret of an API that is no ModelServer's.
+    """
+    if endpoint.model_server_ref is not None:
+        return runner_environment(endpoint.model_server_ref.name, variable=variable)
+    if endpoint.secret_ref is None:
+        return None
+    return secret_variable(variable, endpoint.secret_ref, optional=optional)
+
+
+def secret_variable(name: str, reference: SecretKeyRef, *, optional: bool = False) -> dict[str, Any]:
+    """Return a variable that holds a key of a Secret."""
+    told = reference.to_wire() | ({"optional": True} if optional else {})
+    return {"name": name, "valueFrom": {"secretKeyRef": told}}
 
 
 def _known(spec: ApiKeySpec, key: str) -> AccessKey:

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from whetstone_api.access import SecretKeyRef
-from whetstone_api.benchmark_judge import JUDGE_AUTHORITY_VARIABLE, JUDGE_KEY_VARIABLE, JudgeSpec
+from whetstone_api.benchmark_judge import JUDGE_AUTHORITY_VARIABLE, JUDGE_KEY_VARIABLE
 from whetstone_api.benchmarkrun import BenchmarkRun, BenchmarkRunSpec
 
-from whetstone_operator.resources.access import runner_environment
+from whetstone_operator.resources.access import endpoint_variable, secret_variable
 
 
 def judge_url(run: BenchmarkRun) -> str | None:
@@ -23,18 +22,10 @@ def judge_environment(spec: BenchmarkRunSpec) -> tuple[dict[str, Any], ...]:
     judge = spec.judge
     if judge is None:
         return ()
-    key = () if spec.suite.beside_runner else _key(judge)
-    return (*key, *_variable(JUDGE_AUTHORITY_VARIABLE, judge.certificate_authority_ref))
-
-
-def _key(judge: JudgeSpec) -> tuple[dict[str, Any], ...]:
-    if judge.model_server_ref is not None:
-        return (runner_environment(judge.model_server_ref.name, variable=JUDGE_KEY_VARIABLE),)
-    return _variable(JUDGE_KEY_VARIABLE, judge.secret_ref)
-
-
-def _variable(name: str, reference: SecretKeyRef | None) -> tuple[dict[str, Any], ...]:
-    if reference is None:
-        return ()
     # A missing Secret must not keep the run from its trials: the judge is then not heard, and the condition says so.
-    return ({"name": name, "valueFrom": {"secretKeyRef": {**reference.to_wire(), "optional": True}}},)
+    found = []
+    if not spec.suite.beside_runner:
+        found.append(endpoint_variable(judge, JUDGE_KEY_VARIABLE, optional=True))
+    if (authority := judge.certificate_authority_ref) is not None:
+        found.append(secret_variable(JUDGE_AUTHORITY_VARIABLE, authority, optional=True))
+    return tuple(one for one in found if one is not None)

@@ -92,12 +92,11 @@ class SecretRef(ApiModel):
     """Name of the Secret."""
 
 
-class PinnedSource(ApiModel):
-    """A place in a claim or elsewhere, whose content is pinned: by its digest, or by what its uri names."""
+class Place(ApiModel):
+    """A place in a claim or elsewhere."""
 
-    uri: AnyUri
-    """Where: `pvc://claim/path`, `hf://owner/repo@revision`, `s3://bucket/key`, `https://host/folder`, or
-    `oci://registry/repo@sha256:…`."""
+    uri: str
+    """Where."""
     digest: Digest | None = None
     """`sha256:…` content digest; when given, anything else at the place is refused."""
     secret_ref: SecretRef | None = None
@@ -118,27 +117,24 @@ class PinnedSource(ApiModel):
         return Source(uri=self.uri) if self.scheme is Scheme.PVC else None
 
 
-class FileSource(ApiModel):
+class PinnedSource(Place):
+    """A place in a claim or elsewhere, whose content is pinned: by its digest, or by what its uri names."""
+
+    uri: AnyUri
+    """Where: `pvc://claim/path`, `hf://owner/repo@revision`, `s3://bucket/key`, `https://host/folder`, or
+    `oci://registry/repo@sha256:…`."""
+
+
+class FileSource(Place):
     """A file in a claim or elsewhere, which may be pinned by its digest."""
 
     uri: FileUri
     """Where: `pvc://claim/file`, `hf://datasets/owner/repo@revision/file`, `s3://bucket/key` or `https://host/file`."""
     digest: Digest | None = None
     """`sha256:…` of the file; when given, anything else at the place is refused."""
-    secret_ref: SecretRef | None = None
-    """The Secret with what the place asks for: keys, token, endpoint, certificate authority."""
-    rules: ClassVar[tuple[Rule, ...]] = (
-        PLAIN,
-        CLAIM_NEEDS_NO_SECRET,
-    )
-
-    @property
-    def in_claim(self) -> Source | None:
-        """The file in a claim; None for one that must be fetched."""
-        return Source(uri=self.uri) if scheme_of(self.uri) is Scheme.PVC else None
 
 
-class FolderSource(ApiModel):
+class FolderSource(Place):
     """A folder in a claim, or one elsewhere that is fetched; its content may be pinned by its digest."""
 
     uri: FolderUri
@@ -147,17 +143,6 @@ class FolderSource(ApiModel):
     `oci://registry/repo@sha256:…`."""
     digest: Digest | None = None
     """`sha256:…` of the content; when given, anything else at the place is refused."""
-    secret_ref: SecretRef | None = None
-    """The Secret with what the place asks for: keys, token, endpoint, certificate authority."""
-    rules: ClassVar[tuple[Rule, ...]] = (
-        PLAIN,
-        CLAIM_NEEDS_NO_SECRET,
-    )
-
-    @property
-    def in_claim(self) -> Source | None:
-        """The folder in a claim; None for one that must be fetched."""
-        return Source(uri=self.uri) if scheme_of(self.uri) is Scheme.PVC else None
 
 
 def scheme_of(uri: str) -> Scheme:

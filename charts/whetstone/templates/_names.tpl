@@ -15,6 +15,26 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end }}
 
+{{/* Namespace and labels of what a Prometheus chooses by its labels. */}}
+{{- define "whetstone.monitored" -}}
+namespace: {{ .Release.Namespace }}
+labels:
+  {{- include "whetstone.labels" . | nindent 2 }}
+  {{- with .Values.monitoring.labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/* Namespace selector of the watched namespaces. */}}
+{{- define "whetstone.watched" -}}
+{{- with .Values.watchNamespaces -}}
+matchNames:
+  {{- toYaml . | nindent 2 }}
+{{- else -}}
+any: true
+{{- end }}
+{{- end }}
+
 {{/* Reference of an image: (list context name). */}}
 {{- define "whetstone.image" -}}
 {{- $context := index . 0 -}}

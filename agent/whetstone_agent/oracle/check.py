@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from whetstone_agent.oracle.judgement import judge_tasks
 from whetstone_agent.oracle.solutions import has_solution, last_words
 from whetstone_agent.oracle.verdicts import Verdicts, environment_digest
 from whetstone_agent.request import Request
+from whetstone_agent.run_end import finished_now
 from whetstone_agent.run_start import aborted
 from whetstone_agent.scoring import read_trial
 from whetstone_agent.tally import PASSING_REWARD, Counter, Tally, progress_of, read_tally, write_tally
@@ -91,7 +91,8 @@ class _Check:
         self._verdicts = verdicts
         self._reporter = reporter
         self._folder = shard_folder(request, request.shard)
-        self._total = sum(map(has_solution, request.tasks))
+        self._solvable = {task.name for task in request.tasks if has_solution(task)}
+        self._kept: set[Path] = set()
         self.found: dict[str, OracleVerdict] = {}
         """Verdicts by the name of the task."""
         self.voids: dict[str, str] = {}
@@ -101,7 +102,7 @@ class _Check:
 
     async def run(self, pause: Pause) -> None:
         """Get a verdict on every task, from its place or by running the solution."""
-        tasks = [task for task in self._request.own_tasks if has_solution(task)]
+        tasks = [task for task in self._request.own_tasks if task.name in self._solvable]
         open_tasks = self._look(tasks)
         self._report(None)
         while open_tasks:
@@ -161,7 +162,8 @@ class _Check:
 
     def _keep(self, folder: Path, tasks: dict[str, AdmittedTask], *, last: bool = False) -> None:
         """Keep the verdicts of trials that have ended; with `last`, what spoiled the others too."""
-        for place in sorted(path.parent for path in folder.glob("*/result.json")):
+        places = {path.parent for path in folder.glob("*/result.json")}
+        for place in sorted(places - self._kept):
             trial = read_trial(place)
             if trial is None or (task := tasks.get(trial.task)) is None or task.name in self.found:
                 continue
@@ -174,6 +176,7 @@ class _Check:
             verdict = self._verdict(task, trial, place)
             self._verdicts.keep(task, verdict)
             self.found[task.name] = verdict
+            self._kept.add(place)
             self.voids.pop(task.name, None)
             self.ran += 1
 
@@ -190,16 +193,22 @@ class _Check:
             said=last_words(place) if reward < PASSING_REWARD else None,
             trial=f"{config.output_uri}/{place.relative_to(self._request.output)}",
             object_name=config.object.name,
-            finished_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            finished_at=finished_now(),
         )
 
     def _report(self, counter: Counter | None) -> None:
         now = counter.tally() if counter is not None else Tally()
+        total = len(self._solvable)
         solved = sum(one.reward >= self._minimum for one in self.found.values())
         told = now.model_copy(
-            update={"total": self._total, "passed": solved, "failed": len(self.found) - solved, "void": len(self.voids)}
+            update={
+                "total": total,
+                "passed": solved,
+                "failed": len(self.found) - solved,
+                "void": len(self.voids),
+            }
         )
         write_tally(self._folder, told)
         tallies = [read_tally(folder) for folder in shard_folders(self._request)]
-        report = progress_of(tallies, total=self._total)
+        report = progress_of(tallies, total=total)
         self._reporter.send(report.model_copy(update={"phase": ORACLE_PHASE}))

@@ -28,11 +28,6 @@ def has_solution(task: AdmittedTask) -> bool:
     )
 
 
-def without_solution(tasks: Sequence[AdmittedTask]) -> list[AdmittedTask]:
-    """Return the tasks that bring none."""
-    return [task for task in tasks if not has_solution(task)]
-
-
 def last_words(trial: Path) -> str | None:
     """Return the end of what verifier and solution wrote in a trial; None where they wrote nothing.
 

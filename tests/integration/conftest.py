@@ -94,3 +94,13 @@ def operators_requests(control_plane: ControlPlane) -> Callable[[], list[str]]:
 def world(api: Api, namespace: str) -> World:
     """The test's namespace and what happens in it."""
     return World(api, namespace)
+
+
+@pytest.fixture
+def serving(world: World, operator: OperatorProcess) -> World:
+    """A namespace with a serving server, and all that runs need."""
+    world.claims()
+    world.account()
+    world.serve()
+    world.start_engines()
+    return world

@@ -15,16 +15,6 @@ CHANGE = "the engines changed during the run: image engine:1 -> engine:2"
 GATE = {"metric": "Mean", "minimum": "0.1"}
 
 
-@pytest.fixture
-def serving(world: World, operator: OperatorProcess) -> World:
-    """A namespace with a serving server, and all that runs need."""
-    world.claims()
-    world.account()
-    world.serve()
-    world.start_engines()
-    return world
-
-
 def test_runner_is_told_what_became_of_the_engines_and_nobody_else_is(
     serving: World, operator: OperatorProcess
 ) -> None:

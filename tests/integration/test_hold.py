@@ -13,16 +13,6 @@ KIND = "BenchmarkRun"
 TARGET = {"modelServerRef": {"name": "server"}}
 
 
-@pytest.fixture
-def serving(world: World, operator: OperatorProcess) -> World:
-    """A namespace with a serving server, and all that runs need."""
-    world.claims()
-    world.account()
-    world.serve()
-    world.start_engines()
-    return world
-
-
 def change(world: World, kind: str, name: str, **fields: Any) -> None:
     world.api.merge(kind, name, {"spec": fields}, namespace=world.namespace)
 

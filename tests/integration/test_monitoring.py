@@ -52,17 +52,13 @@ def test_state_of_an_object_is_told_and_goes_with_it(world: World, operator: Ope
     eventually(lambda: operator.metric(name, **labels) == 0, what="no series")
 
 
-def test_figures_of_a_run_are_series(world: World, operator: OperatorProcess) -> None:
-    world.claims()
-    world.account()
-    world.serve()
-    world.start_engines()
-    world.benchmark()
+def test_figures_of_a_run_are_series(serving: World, operator: OperatorProcess) -> None:
+    serving.benchmark()
     target = {"servedName": "base"}
     results = {**RESULTS, "mean": "0.25"}
-    world.end_well(world.wait_job("run", "run"), results=results, target=target, finishedAt="2026-01-01T00:00:00Z")
-    world.wait_reason("BenchmarkRun", "run", "Succeeded", condition="Complete")
-    labels = {"namespace": world.namespace, "name": "run", "served": "base"}
+    serving.end_well(serving.wait_job("run", "run"), results=results, target=target, finishedAt="2026-01-01T00:00:00Z")
+    serving.wait_reason("BenchmarkRun", "run", "Succeeded", condition="Complete")
+    labels = {"namespace": serving.namespace, "name": "run", "served": "base"}
     figure = "whetstone_benchmarkrun_score"
     eventually(lambda: operator.metric(figure, **labels, figure="mean") == 0.25, what="the mean")
     assert operator.metric(figure, **labels, figure="interval_high") == 0.8

@@ -19,16 +19,6 @@ BETTER = {
 GATE = [{"metric": "Mean", "minimumImprovement": "0"}]
 
 
-@pytest.fixture
-def serving(world: World, operator: OperatorProcess) -> World:
-    """A namespace with a serving server, and all that runs need."""
-    world.claims()
-    world.account()
-    world.serve()
-    world.start_engines()
-    return world
-
-
 def test_run_ends_with_figures_and_without_gates_to_judge(serving: World) -> None:
     serving.benchmark()
     serving.end_well(serving.wait_job("run", "run"), results=RESULTS, target={"servedName": "base"})

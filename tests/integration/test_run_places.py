@@ -3,7 +3,6 @@
 from base64 import b64encode
 
 import pytest
-from integration.operator_process import OperatorProcess
 from integration.world import RESULTS, TIME, World, user_error
 from support.waiting import eventually
 
@@ -12,16 +11,6 @@ KIND = "BenchmarkRun"
 FIELD = "spec.suite.harbor.dataset"
 BUCKET = {"uri": "s3://sets/basic", "secretRef": {"name": "bucket"}}
 TINY = {"configMapRef": {"name": "tiny", "key": "set.tgz"}}
-
-
-@pytest.fixture
-def serving(world: World, operator: OperatorProcess) -> World:
-    """A namespace with a serving server, and all that runs need."""
-    world.claims()
-    world.account()
-    world.serve()
-    world.start_engines()
-    return world
 
 
 def apply(world: World, kind: str, name: str, **fields: object) -> None:

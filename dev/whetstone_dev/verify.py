@@ -18,6 +18,7 @@ _SOURCES = ("operator", "server", "trainer", "agent", "dev", "tests", "bench")
 _GENERATORS = (
     "whetstone_api.crdgen",
     "whetstone_api.conditions_page",
+    "whetstone_api.troubleshooting_page",
     "whetstone_dev.company",
     "whetstone_dev.dashboards",
 )

@@ -25,8 +25,9 @@ INTRODUCTION = """\
     {"type":"Ready","status":"False","reason":"ClaimNotFound","message":"spec.model.source.uri: claim …"}
 
 Every object says how it is in `status.conditions`. `reason` is one of the words below; `message` names the object, the
-field and what to do. An Event's reason is the reason of the condition that changed. `observedGeneration` is the
-generation of the spec that a condition was decided for; a lower one than `metadata.generation` is out of date.
+field and what to do, and [troubleshooting.md](troubleshooting.md) has more about each reason. An Event's reason is the
+reason of the condition that changed. `observedGeneration` is the generation of the spec that a condition was decided
+for; a lower one than `metadata.generation` is out of date.
 
 Wait for an object with `kubectl wait --for=condition=Ready modelserver/demo` (or `Complete`, `GatePassed`).
 """

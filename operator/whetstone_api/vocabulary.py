@@ -1,7 +1,7 @@
 """Every condition type, reason, label, annotation and well-known name of Whetstone, each with its meaning.
 
 An Event's reason is always the reason of the condition that changed. Reasons are a closed list: code that needs a
-new one adds it here, with the sentence that `docs/conditions.md` prints.
+new one adds it here, with the sentence that `docs/conditions.md` prints, and its remedy in `remedies`.
 """
 
 from enum import StrEnum

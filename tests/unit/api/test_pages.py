@@ -1,4 +1,4 @@
-"""The page of a kind names all of its fields, its examples are valid, and each reason of a server has its remedy."""
+"""The page of a kind names all of its fields, and its examples are valid."""
 
 import re
 from collections.abc import Iterator
@@ -7,22 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
-from whetstone_api import vocabulary
-from whetstone_api.conditions_page import members_of
 from whetstone_api.crdgen import KINDS, resource_schema
 from whetstone_api.modelserver import ModelServer
-from whetstone_api.vocabulary import ConditionType, Reason
+from whetstone_api.vocabulary import ConditionType
 from whetstone_cli.manifests import check_text
 
 DOCS = Path(__file__).parents[3] / "docs"
-OF_JOBS = {
-    Reason.SUCCEEDED,
-    Reason.ADOPTED,
-    Reason.SUSPENDED,
-    Reason.DEADLINE_EXCEEDED,
-    Reason.ATTEMPTS_EXHAUSTED,
-}
-"""Reasons of all kinds that no server gives."""
 SHARED = {"conditions", "observedGeneration"}
 """Status fields of every kind, explained in conditions.md."""
 
@@ -99,12 +89,3 @@ def test_examples_of_a_server_show_every_field_and_are_valid() -> None:
             assert (report.valid, report.problems) == (1, [])
         shown |= paths(schema, block["spec"] if whole else block, given=True)
     assert paths(schema) - shown == set()
-
-
-def test_every_reason_of_a_server_has_its_remedy_on_the_page() -> None:
-    members = members_of(Reason, source=Path(vocabulary.__file__).read_text())
-    reasons = {member.value for member in members if member.group in ("All kinds", "ModelServer")} - OF_JOBS
-    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+) \|$", page(ModelServer).split("## Reasons\n")[1], re.MULTILINE)
-    assert {reason for reason, _, _ in rows} == reasons
-    types = {member.value for member in ConditionType} | {"Event"}
-    assert {where for _, on, _ in rows for where in re.findall(r"\w+", on)} <= types

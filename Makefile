@@ -53,7 +53,7 @@ bench: $(STAMP) ## Measure what Whetstone adds (10 minutes; ARGS="publish guard"
 	@$(DEV) build-tools
 	@PYTHONPATH=bench:tests:dev:operator:server:agent $(PYTHON) -m whetstone_bench $(ARGS)
 
-generate: $(STAMP) ## Rewrite everything that is generated (CRDs, pages of conditions, troubleshooting)
+generate: $(STAMP) ## Rewrite everything that is generated (CRDs, docs pages, dashboards, chart READMEs)
 	@$(DEV) generate
 
 verify: $(STAMP) ## Generated files are current, lint, types, import contracts, charts

@@ -21,6 +21,7 @@ _GENERATORS = (
     "whetstone_api.troubleshooting_page",
     "whetstone_dev.company",
     "whetstone_dev.dashboards",
+    "whetstone_dev.chart_readme",
 )
 _CHARTS = CHECKOUT / "charts"
 

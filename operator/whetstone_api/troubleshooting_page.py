@@ -20,10 +20,12 @@ INTRODUCTION = f"""\
 <!-- Generated from operator/whetstone_api/vocabulary.py and remedies/ by `make generate`. Do not edit. -->
 
     kubectl describe modelserver demo       # conditions, and the Events that led to them
+    whetstone must-gather -n team           # all that a report of a problem needs, without Secrets
 
 Find the `reason` of the condition that is not as it should be, then its entry below. The condition's `message` names
 the object, the field and the fix; the entry is the general rule. In the commands, `KIND`, `NAME` and `NAMESPACE` are
-those of the object with the condition. What the conditions mean is in [conditions.md](conditions.md).
+those of the object with the condition. What the conditions mean is in [conditions.md](conditions.md), what
+to collect for a report in [must-gather.md](must-gather.md).
 
 ## Before all
 

@@ -16,7 +16,7 @@ from whetstone_artifacts.sources.parcel import read_parcel
 from whetstone_artifacts.sources.push import open_destination
 from whetstone_artifacts.training_choice import memory_bytes
 
-from whetstone_cli import bundle, data, power, runs
+from whetstone_cli import bundle, data, must_gather, power, runs
 from whetstone_cli.exits import EXIT_INVALID, EXIT_USAGE
 
 
@@ -161,6 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     memory.add_argument("--memory", type=memory_bytes, help="memory of one accelerator, as in 80Gi")
     memory.add_argument("--output", choices=("text", "json"), default="text")
     runs.add_commands(commands)
+    must_gather.add_command(commands)
     bundle.add_commands(commands)
     power.add_command(commands)
     data.add_commands(commands)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+type Object = dict[str, Any]
+
 
 class KubectlError(Exception):
     """The cluster refused or cannot be reached; the message is kubectl's own."""
@@ -50,16 +52,20 @@ class Kubectl:
             raise KubectlError(failure(done.stderr))
         return done.stdout
 
-    def get(self, *arguments: str) -> dict[str, Any]:
+    def namespace(self) -> str:
+        """Return the namespace that kubectl works in when none is named."""
+        return self.run("config", "view", "--minify", "--output=jsonpath={..namespace}").strip() or "default"
+
+    def get(self, *arguments: str) -> Object:
         """Return an object, or a list of them.
 
         Raises:
             KubectlError: It does not exist or may not be read.
         """
-        found: dict[str, Any] = json.loads(self.run("get", *arguments, "--output=json"))
+        found: Object = json.loads(self.run("get", *arguments, "--output=json"))
         return found
 
-    def create(self, obj: dict[str, Any]) -> None:
+    def create(self, obj: Object) -> None:
         """Create an object.
 
         Raises:

@@ -47,9 +47,11 @@ def operators_entries(plane: ControlPlane) -> list[Any]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def account_kubeconfig(plane: ControlPlane, api: Api, folder: Path) -> Path:
-    """Write a kubeconfig that authenticates as the operator's service account; return its path."""
-    path = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
+def account_kubeconfig(
+    plane: ControlPlane, api: Api, folder: Path, *, namespace: str = SYSTEM_NAMESPACE, account: str = ACCOUNT
+) -> Path:
+    """Write a kubeconfig that authenticates as a service account, the operator's by default; return its path."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     token = api.raw("POST", path, {"spec": {"expirationSeconds": 7200}})["status"]["token"]
     config = {
         "apiVersion": "v1",
@@ -64,7 +66,7 @@ def account_kubeconfig(plane: ControlPlane, api: Api, folder: Path) -> Path:
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "c",
     }
-    file = folder / "operator.kubeconfig"
+    file = folder / f"{account}.kubeconfig"
     file.write_text(yaml.safe_dump(config))
     return file
 

@@ -128,7 +128,8 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = {
     Reason.INTERNAL_ERROR: Remedy(
         on=WAITS,
         look=(OPERATOR_LOG,),
-        do="Nothing at first: it is tried again with growing pauses. If it stays, report it with the operator's log.",
+        do="Nothing at first: it is tried again with growing pauses. If it stays, report it with what"
+        " [`whetstone must-gather`](must-gather.md) collects.",
     ),
     Reason.DEADLINE_EXCEEDED: Remedy(
         on=FAILS,

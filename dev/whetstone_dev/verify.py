@@ -20,6 +20,7 @@ _GENERATORS = (
     "whetstone_api.conditions_page",
     "whetstone_api.troubleshooting_page",
     "whetstone_dev.company",
+    "whetstone_dev.compatibility",
     "whetstone_dev.dashboards",
     "whetstone_dev.chart_readme",
 )

@@ -1,6 +1,7 @@
 """Series, alerts and dashboards against a real operator, promtool and Prometheus."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,9 +12,17 @@ from integration.operator_process import OperatorProcess
 from integration.world import ADAPTER, DATASET, RESULTS, World, user_error
 from support.prometheus import ALERTS, program, running
 from support.waiting import eventually
+from whetstone_dev.versions import PROMETHEUS
 
 pytestmark = pytest.mark.integration
 HERE = Path(__file__).parent
+
+
+def test_prometheus_is_as_new_as_the_docs_say() -> None:
+    told = subprocess.run([program("prometheus"), "--version"], text=True, capture_output=True, check=True)
+    found = re.search(r"version (\d+)\.(\d+)", told.stdout + told.stderr)
+    assert found is not None
+    assert (int(found[1]), int(found[2])) >= tuple(int(part) for part in PROMETHEUS.split("."))
 
 
 def test_alerts_fire_for_what_they_name_and_for_nothing_else(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ async def _ask_all(one: _Judge, questions: dict[str, list[dict[str, str]]], answ
         )
         return
     async with (
-        aiohttp.ClientSession(timeout=timeout, trust_env=False, connector=connector) as session,
+        aiohttp.ClientSession(timeout=timeout, trust_env=True, connector=connector) as session,
         asyncio.TaskGroup() as group,
     ):
         for trial, messages in questions.items():

@@ -23,6 +23,7 @@ _GENERATORS = (
     "whetstone_dev.compatibility",
     "whetstone_dev.dashboards",
     "whetstone_dev.chart_readme",
+    "whetstone_dev.image_list",
 )
 _CHARTS = CHECKOUT / "charts"
 

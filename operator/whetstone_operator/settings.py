@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from whetstone_operator.egress import Egress
 from whetstone_operator.prices import Prices, PricesError, read_prices
 
 STOCK_ENGINE_IMAGE = "docker.io/vllm/vllm-openai:v0.32.0"
@@ -37,6 +38,7 @@ class Settings:
         image_pull_policy: Pull policy of all containers of ours; the cluster's default when absent.
         image_pull_secrets: Names of pull secrets for the pods that the operator creates.
         prices: What an hour of a device costs.
+        egress: Proxies, and whose certificates are trusted.
         own_namespace: Where the operator and its Lease are.
         lease: Name of the Lease whose holder is at work.
         identity: What names this operator in the Lease.
@@ -57,6 +59,7 @@ class Settings:
     image_pull_policy: str | None = None
     image_pull_secrets: tuple[str, ...] = field(default=())
     prices: Prices = field(default_factory=Prices)
+    egress: Egress = field(default_factory=Egress)
     own_namespace: str = "whetstone-system"
     lease: str = "whetstone-operator"
     identity: str = ""
@@ -87,6 +90,7 @@ class Settings:
             image_pull_policy=environment.get("WHETSTONE_IMAGE_PULL_POLICY") or None,
             image_pull_secrets=_names(environment.get("WHETSTONE_IMAGE_PULL_SECRETS", "")),
             prices=_prices(environment.get("WHETSTONE_PRICES", "")),
+            egress=Egress.from_environment(environment),
             own_namespace=own_namespace,
             lease=environment.get("WHETSTONE_LEASE") or "whetstone-operator",
             # A container that is started again in its pod is the same candidate: its predecessor is dead.

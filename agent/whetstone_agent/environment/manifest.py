@@ -23,6 +23,7 @@ _KEEP_ALIVE: Final = "trap 'exit 143' TERM INT; while :; do sleep 3600 & wait $!
 Not with 0: the kubelet calls a pod Succeeded whose container ends so, and drops the reason for which it evicted it.
 """
 _MAX_NAME: Final = 63
+_PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,15 @@ def pod_name(pod: TrialPod) -> str:
     suffix = sha256(f"{pod.session}/{pod.nonce}".encode()).hexdigest()[:8]
     readable = re.sub(r"[^a-z0-9]+", "-", f"{pod.benchmark_run}-{pod.session}".lower()).strip("-")
     return f"{readable[: _MAX_NAME - len(suffix) - 1].rstrip('-')}-{suffix}"
+
+
+def proxy_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which a pod with an open network uses the runner's proxies.
+
+    Args:
+        environment: Variables of the runner.
+    """
+    return {name: environment[name] for name in _PROXIES if name in environment}
 
 
 def pod_labels(benchmark_run: str) -> dict[str, str]:

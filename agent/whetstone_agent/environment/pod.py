@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import secrets
 from collections.abc import Awaitable
 from typing import Any, ClassVar, Final
@@ -24,7 +25,7 @@ from whetstone_agent.environment.errors import (
     TransferError,
 )
 from whetstone_agent.environment.exec import Completed, PodAddress, PodExec
-from whetstone_agent.environment.manifest import CONTAINER, TMUX, TrialPod, pod_selector, trial_pod
+from whetstone_agent.environment.manifest import CONTAINER, TMUX, TrialPod, pod_selector, proxy_variables, trial_pod
 from whetstone_agent.environment.network import NetworkLimit, network_limit
 from whetstone_agent.environment.shell import PodShell
 from whetstone_agent.environment.starting import wait_until_running
@@ -195,7 +196,8 @@ class PodEnvironment(CommandEnvironment):
             deadline_seconds=self._settings.deadline_seconds,
             requests=(self._settings.requests or {}) if overridden else asked,
             limits=(self._settings.limits or {}) if overridden else asked,
-            env=self._startup_env(),
+            # A limited network has its own ways out, and no proxy is among them.
+            env={**(proxy_variables(os.environ) if limit is None else {}), **self._startup_env()},
             network_key=limit.key(self._runner) if limit is not None else None,
             host_aliases=limit.host_aliases() if limit is not None else (),
             pull_secrets=runner_pod.pull_secrets,

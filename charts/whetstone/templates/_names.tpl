@@ -48,6 +48,23 @@ any: true
 {{- end -}}
 {{- end }}
 
+{{/* Variables of proxies, in both cases: programs read one or the other. What is in the cluster needs none. */}}
+{{- define "whetstone.proxies" -}}
+{{- $proxy := .Values.proxy -}}
+{{- if or $proxy.http $proxy.https -}}
+{{- $own := list "localhost" "127.0.0.1" "::1" ".svc" ".cluster.local" "$(KUBERNETES_SERVICE_HOST)" -}}
+{{- $variables := dict "HTTP_PROXY" $proxy.http "HTTPS_PROXY" $proxy.https "NO_PROXY" (join "," (concat $own $proxy.except)) -}}
+{{- range $name, $value := $variables }}
+{{- if $value }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+- name: {{ lower $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Rules inside the watched namespaces. */}}
 {{- define "whetstone.rules" -}}
 - apiGroups: [whetstone.dev]

@@ -176,7 +176,9 @@ class HttpsStore(Store):
         from fsspec.implementations.http import HTTPFileSystem
 
         client: dict[str, Any] = {
-            "timeout": aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
+            "timeout": aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS),
+            # Else the proxies of the environment do not count.
+            "trust_env": True,
         }
         if token := credentials.get("token"):
             client["headers"] = {"Authorization": f"Bearer {token}"}

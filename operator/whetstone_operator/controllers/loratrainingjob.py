@@ -36,7 +36,7 @@ from whetstone_operator.controllers.pushes import (
     require_push_secrets,
     take_pushes,
 )
-from whetstone_operator.controllers.references import require_claims, require_server
+from whetstone_operator.controllers.references import require_authorities, require_claims, require_server
 from whetstone_operator.controllers.run_to_end import (
     JobFailed,
     accept_retry,
@@ -191,6 +191,7 @@ class Attempt:
         if (problem := world_problem(work.resource)) is not None:
             raise Stalled(Reason.INVALID_SPEC, problem)
         await require_claims(work, _claim_fields(self._plan(work)))
+        await require_authorities(work)
         await require_push_secrets(work)
         await require_datasets(work)
         await require_workspace(work)

@@ -23,6 +23,7 @@ from whetstone_operator.controllers.engine_deployment import apply_deployment
 from whetstone_operator.controllers.hold import HeldBack, Hold, holds_of, tell_holds
 from whetstone_operator.controllers.merged_model import resolve_merged_model
 from whetstone_operator.controllers.pod_polls import next_look
+from whetstone_operator.controllers.references import require_authorities
 from whetstone_operator.controllers.selected_adapters import select_adapters
 from whetstone_operator.controllers.serving import forget_metrics, report_metrics, settle_readiness
 from whetstone_operator.controllers.source_pins import Pin, Pins, pin_model
@@ -95,8 +96,9 @@ class ServerReconcile:
         for hold in self.holds:
             work.look_again((hold.until - work.now).total_seconds() + 1)
 
-    async def check_claims(self, work: Work[ModelServer]) -> None:
-        """Wait for the claims that the pod mounts: a pod without them would hang without a word."""
+    async def check_mounts(self, work: Work[ModelServer]) -> None:
+        """Wait for what the pod mounts and others make: a pod without it would hang without a word."""
+        await require_authorities(work)
         for claim, where in build.claims(self.server).items():
             if await self._kube.get(CLAIM, work.namespace, claim) is None:
                 message = f"{where}: claim {claim} does not exist in namespace {work.namespace}; create it"
@@ -343,7 +345,7 @@ async def reconcile(context: Context, key: Key) -> Result:
             scene.find_model,
             scene.read_ahead,
             scene.find_holds,
-            scene.check_claims,
+            scene.check_mounts,
             scene.ensure_token,
             scene.resolve_model,
             scene.resolve_adapters,

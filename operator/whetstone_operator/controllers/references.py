@@ -160,6 +160,21 @@ async def require_config_map_key(work: Work[Any], *, name: str, key: str, field:
     return held[key]
 
 
+async def require_authorities(work: Work[Any]) -> None:
+    """Check that the certificate authorities that the administrator decided on are in the object's namespace.
+
+    Args:
+        work: The object whose pods mount them.
+
+    Raises:
+        Waiting: The ConfigMap, or the key in it, does not exist.
+    """
+    egress = work.context.settings.egress
+    if egress.ca_config_map:
+        field = "caBundle of the operator's chart"
+        await require_config_map_key(work, name=egress.ca_config_map, key=egress.ca_key, field=field)
+
+
 async def require_secret(work: Work[Any], name: str, *, scheme: Scheme, field: str) -> dict[str, str]:
     """Return the data of a Secret, in base64, that has a key which a kind of place knows.
 

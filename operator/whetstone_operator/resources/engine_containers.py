@@ -11,6 +11,7 @@ from whetstone_operator.resources.access import FOLDER as ACCESS_FOLDER
 from whetstone_operator.resources.access import access_mount
 from whetstone_operator.resources.capacity import lora_options, reserve
 from whetstone_operator.resources.chat_template import template_mounts, template_options
+from whetstone_operator.resources.egress import ca_mounts, egress_variables
 from whetstone_operator.resources.engine import engine_options, engine_resources, engine_variables, extra_arguments
 from whetstone_operator.resources.lifetimes import (
     EXIT_SECONDS,
@@ -169,7 +170,10 @@ def sidecar_container(server: ModelServer, settings: Settings) -> dict[str, Any]
         "name": "sidecar",
         **image_fields(settings, settings.server_image),
         "args": ["sidecar"],
-        "env": [{"name": name, "value": value} for name, value in values.items()],
+        "env": [
+            *({"name": name, "value": value} for name, value in values.items()),
+            *egress_variables(settings.egress),
+        ],
         "ports": [{"name": "sidecar", "containerPort": SIDECAR_PORT, "protocol": "TCP"}],
         "securityContext": container_security(),
         "readinessProbe": {
@@ -194,6 +198,7 @@ def sidecar_container(server: ModelServer, settings: Settings) -> dict[str, Any]
             {"name": "desired", "mountPath": DESIRED_FOLDER, "readOnly": True},
             {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
             *source_volumes.store_secret_mounts(server),
+            *ca_mounts(settings.egress),
             report_token_mount(),
             {"name": "sidecar-tmp", "mountPath": _TMP},
         ],

@@ -20,6 +20,7 @@ from whetstone_api.vocabulary import (
 )
 
 from whetstone_operator.resources.companion import Companion
+from whetstone_operator.resources.egress import ca_mounts, egress_variables
 from whetstone_operator.resources.pods import claim_mount, container_security, empty_volume, image_fields
 from whetstone_operator.resources.source_volumes import secret_mount, secret_volume
 from whetstone_operator.settings import Settings
@@ -104,6 +105,7 @@ def fetch_companion(spec: BenchmarkRunSpec, folders: list[FetchedFolder], *, set
         claim_mount(spec.output.claim, read_only=False),
         *({"name": name, "mountPath": root} for name, root in roots),
         *(secret_mount(name) for name in secrets),
+        *ca_mounts(settings.egress),
     ]
     volumes = [
         empty_volume(_SCRATCH_VOLUME),
@@ -126,7 +128,11 @@ def _container(spec: BenchmarkRunSpec, mounts: list[dict[str, Any]], settings: S
         **image_fields(settings, spec.image or settings.benchmark_image),
         "command": ["python3", "-m", "whetstone_agent.fetching"],
         "args": ["--config", CONFIG_PATH],
-        "env": [{"name": "HOME", "value": _TMP}, {"name": "PYTHONUNBUFFERED", "value": "1"}],
+        "env": [
+            {"name": "HOME", "value": _TMP},
+            {"name": "PYTHONUNBUFFERED", "value": "1"},
+            *egress_variables(settings.egress),
+        ],
         "securityContext": container_security(),
         "terminationMessagePath": TERMINATION_PATH,
         "terminationMessagePolicy": "FallbackToLogsOnError",

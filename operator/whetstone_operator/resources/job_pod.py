@@ -17,6 +17,7 @@ from whetstone_api.schema import Resources
 from whetstone_api.vocabulary import CONFIG_PATH, CONFIGMAPS_ROOT, TERMINATION_PATH, Annotation, Label
 
 from whetstone_operator.resources.companion import Companion
+from whetstone_operator.resources.egress import ca_mounts, ca_volumes, egress_variables
 from whetstone_operator.resources.fetching import FETCH_CONTAINER
 from whetstone_operator.resources.metadata import child_labels, child_metadata
 from whetstone_operator.resources.pods import (
@@ -210,7 +211,7 @@ def _container(plan: JobPlan) -> dict[str, Any]:
         "name": CONTAINER,
         **image_fields(plan.settings, plan.image),
         "args": list(plan.arguments),
-        "env": [*_environment(), *plan.environment],
+        "env": [*_environment(), *egress_variables(plan.settings.egress), *plan.environment],
         "securityContext": container_security(),
         "terminationMessagePath": TERMINATION_PATH,
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -242,6 +243,7 @@ def _mounts(plan: JobPlan) -> list[dict[str, Any]]:
             for number, name in enumerate(sorted(plan.config_maps))
         ),
         *(secret_mount(name) for name in sorted(plan.secrets)),
+        *ca_mounts(plan.settings.egress),
     ]
 
 
@@ -257,4 +259,5 @@ def _volumes(plan: JobPlan) -> list[dict[str, Any]]:
             for number, name in enumerate(sorted(plan.config_maps))
         ),
         *(secret_volume(name) for name in sorted(plan.secrets)),
+        *ca_volumes(plan.settings.egress),
     ]

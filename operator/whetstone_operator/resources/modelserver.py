@@ -16,6 +16,7 @@ from whetstone_operator.resources import source_volumes
 from whetstone_operator.resources.access import access_volume
 from whetstone_operator.resources.chat_template import template_annotations, template_volumes
 from whetstone_operator.resources.devices import asks_for_devices
+from whetstone_operator.resources.egress import ca_volumes
 from whetstone_operator.resources.engine_containers import (
     TOKEN_KEY,
     engine_container,
@@ -224,6 +225,7 @@ def _pod(server: ModelServer, settings: Settings) -> dict[str, Any]:
             *source_volumes.store_secrets(server),
             *source_volumes.model_volumes(server),
             *template_volumes(server.spec.engine),
+            *ca_volumes(settings.egress),
             report_token_volume(),
             empty_volume("adapters"),
             empty_volume("guard-root"),

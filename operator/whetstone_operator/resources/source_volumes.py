@@ -9,6 +9,7 @@ from whetstone_api.modelserver import ModelServer
 from whetstone_api.vocabulary import MODELS_ROOT, SECRETS_ROOT
 from whetstone_artifacts.sources.fetch import model_folder
 
+from whetstone_operator.resources.egress import ca_mounts, egress_variables
 from whetstone_operator.resources.pods import (
     claim_mount,
     claim_volume_name,
@@ -117,7 +118,11 @@ def fetch_containers(server: ModelServer, settings: Settings) -> list[dict[str, 
     if source.in_claim is not None or server.spec.model.image_volume is not None:
         return []
     arguments = ["fetch-model", f"--uri={source.uri}", f"--root={MODELS_ROOT}"]
-    mounts = [model_mount(server, read_only=False), {"name": "sidecar-tmp", "mountPath": _TMP}]
+    mounts = [
+        model_mount(server, read_only=False),
+        {"name": "sidecar-tmp", "mountPath": _TMP},
+        *ca_mounts(settings.egress),
+    ]
     if source.digest:
         arguments.append(f"--digest={source.digest}")
     if source.secret_ref:
@@ -128,7 +133,7 @@ def fetch_containers(server: ModelServer, settings: Settings) -> list[dict[str, 
             "name": FETCH_CONTAINER,
             **image_fields(settings, settings.server_image),
             "args": arguments,
-            "env": [{"name": "HOME", "value": _TMP}],
+            "env": [{"name": "HOME", "value": _TMP}, *egress_variables(settings.egress)],
             "securityContext": container_security(),
             "terminationMessagePolicy": "FallbackToLogsOnError",
             "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},

@@ -206,6 +206,20 @@ async def test_a_judge_is_trusted_by_the_authority_that_the_run_names_and_by_no_
     assert (judged["unanswered"], judged["trials"]) == (0, 3)
 
 
+async def test_a_judge_outside_the_cluster_is_asked_through_the_proxy(
+    configure: Configure, local: EnvironmentChoice, model: StartModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (_, url), (asked, proxy) = await model(lazy), await model(strict, name=JUDGE)
+    monkeypatch.setenv("http_proxy", proxy.removesuffix("/v1"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    outside = "http://judge.test/v1"
+    config = configure(serverUrl=url, judge={"model": JUDGE, "url": outside}, judgeUrl=outside)
+
+    assert (await judged_run(config, local))["judged"]["unanswered"] == 0
+
+    assert len(asked.requests) == 4
+
+
 async def test_a_judge_stops_at_its_tokens(configure: Configure, local: EnvironmentChoice, model: StartModel) -> None:
     (_, url), (fake, judge_url) = await model(lazy), await model(strict, name=JUDGE)
     spec = {"model": JUDGE, "url": judge_url, "maximumTokens": 20}

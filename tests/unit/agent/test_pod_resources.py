@@ -10,6 +10,7 @@ from harbor.models.task.config import EnvironmentConfig
 from harbor.models.trial.paths import TrialPaths
 from whetstone_agent.environment.cluster import RunnerPod
 from whetstone_agent.environment.errors import SandboxEvictedError, SandboxLostError, SandboxOutOfDiskError
+from whetstone_agent.environment.network import NetworkLimit
 from whetstone_agent.environment.pod import PodEnvironment
 from whetstone_agent.environment.watching import PodWatch
 
@@ -46,6 +47,18 @@ def test_a_pod_has_what_its_task_asks_for_unless_the_run_says_otherwise(
 ) -> None:
     wanted = sandbox(tmp_path, task, **options)._wanted_pod(RunnerPod(), None)
     assert (dict(wanted.requests), dict(wanted.limits)) == (requests, limits)
+
+
+def test_a_pod_with_an_open_network_uses_the_runners_proxies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example.com:3128")
+    monkeypatch.setenv("no_proxy", ".svc")
+    one = sandbox(tmp_path, {"env": {"no_proxy": "of the task"}})
+
+    wanted, limited = one._wanted_pod(RunnerPod(), None), one._wanted_pod(RunnerPod(), NetworkLimit())
+
+    assert wanted.env["HTTPS_PROXY"] == "http://proxy.example.com:3128"
+    assert wanted.env["no_proxy"] == "of the task"
+    assert "HTTPS_PROXY" not in limited.env
 
 
 def kept_alive(**status: Any) -> dict[str, Any]:

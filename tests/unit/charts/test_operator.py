@@ -1,0 +1,106 @@
+"""What the chart's values make of the operator and of the pods that it creates."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from support.charts import OPERATOR, rendered
+from support.children import containers_of, pods_of
+from whetstone_dev.commands import DevError
+from whetstone_dev.image_list import listed
+from whetstone_operator.egress import Egress
+from whetstone_operator.settings import STOCK_ENGINE_IMAGE, Settings
+
+MIRROR = "mirror.example.com/team"
+TAG = "0.1.0"
+UNSLOTH = f"{MIRROR}/whetstone/trainer-unsloth:{TAG}"
+IMAGES: Mapping[str, Any] = {"registry": MIRROR, "unsloth": UNSLOTH, "pullSecrets": ["login"]}
+PROXY = "http://proxy.example.com:3128"
+
+
+def operators_pod(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec of the operator's pods."""
+    found: dict[str, Any] = next(
+        one["spec"]["template"]["spec"] for one in rendered(OPERATOR, values) if one["kind"] == "Deployment"
+    )
+    return found
+
+
+def variables_of(pod: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables of the operator that are given by value."""
+    return {one["name"]: one["value"] for one in pod["containers"][0]["env"] if "value" in one}
+
+
+def all_pods(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the pods of the operator and of everything that it makes, with a chart's values."""
+    pod = operators_pod(values)
+    return {"operator": pod, **pods_of(Settings.from_environment(variables_of(pod)))}
+
+
+def images_of(pods: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Return the images of all containers."""
+    return {container["image"] for pod in pods.values() for container in containers_of(pod).values()}
+
+
+def test_the_list_of_images_has_each_one_that_is_used_and_no_other() -> None:
+    used = images_of(all_pods({"images": IMAGES}))
+
+    assert {image.removeprefix(f"{MIRROR}/") for image in used} == set(listed())
+
+
+def test_no_image_comes_from_elsewhere_with_a_registry_of_ones_own() -> None:
+    engine = f"{MIRROR}/{STOCK_ENGINE_IMAGE.partition('/')[2]}"
+
+    used = images_of(all_pods({"images": {**IMAGES, "engine": engine}}))
+
+    assert engine in used
+    assert all(image.startswith(f"{MIRROR}/") for image in used)
+
+
+def test_all_pods_pull_with_the_secrets_and_the_policy() -> None:
+    pods = all_pods({"images": {**IMAGES, "pullPolicy": "Always"}})
+
+    assert {str(pod["imagePullSecrets"]) for pod in pods.values()} == {"[{'name': 'login'}]"}
+    policies = {one["imagePullPolicy"] for pod in pods.values() for one in containers_of(pod).values()}
+    assert policies == {"Always"}
+
+
+def test_the_operator_uses_the_proxies_and_hands_them_on() -> None:
+    variables = variables_of(
+        operators_pod({"images": IMAGES, "proxy": {"https": PROXY, "except": [".example.com", "10.0.0.0/8"]}})
+    )
+
+    given = Settings.from_environment(variables).egress
+
+    assert (given.http_proxy, given.https_proxy) == ("", PROXY)
+    within = {"localhost", "127.0.0.1", ".svc", ".cluster.local", "$(KUBERNETES_SERVICE_HOST)"}
+    assert within | {".example.com", "10.0.0.0/8"} <= set(given.no_proxy.split(","))
+    assert variables["https_proxy"] == PROXY
+    assert variables["no_proxy"] == given.no_proxy
+
+
+def test_the_operator_trusts_the_authorities_and_hands_them_on() -> None:
+    pod = operators_pod({"images": IMAGES, "caBundle": {"configMap": "authorities", "key": "bundle.pem"}})
+
+    assert Settings.from_environment(variables_of(pod)).egress == Egress(
+        ca_config_map="authorities", ca_key="bundle.pem"
+    )
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert variables_of(pod)["SSL_CERT_FILE"] == f"{mounts['ca-bundle']}/ca.crt"
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["ca-bundle"]["configMap"] == {
+        "name": "authorities",
+        "items": [{"key": "bundle.pem", "path": "ca.crt"}],
+    }
+
+
+def test_without_proxies_and_authorities_nothing_is_set() -> None:
+    variables = variables_of(operators_pod({"images": IMAGES}))
+
+    assert Settings.from_environment(variables).egress == Egress()
+    assert not [name for name in variables if "PROXY" in name.upper() or "SSL" in name]
+
+
+def test_a_proxy_with_a_password_is_refused() -> None:
+    with pytest.raises(DevError, match="does not match pattern"):
+        operators_pod({"images": IMAGES, "proxy": {"https": "http://user:word@proxy.example.com"}})

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import yaml
 from integration.api import Api
-from integration.conftest import CRDS, is_established
+from integration.conftest import install_kinds
 from integration.operator_process import USER, OperatorProcess, account_kubeconfig, install_rights, operators_entries
 from integration.world import World
-from support.waiting import eventually
 from whetstone_dev.controlplane import ControlPlane
 
 
@@ -29,12 +27,7 @@ class Stage:
     def __enter__(self) -> "Stage":
         self._plane.start()
         self.api = Api(self._plane.server, self._plane.pki.folder)
-        collection = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        for path in sorted(CRDS.glob("*.yaml")):
-            definition = yaml.safe_load(path.read_text())
-            self.api.raw("POST", collection, definition)
-            name = definition["metadata"]["name"]
-            eventually(lambda name=name: is_established(self.api.raw("GET", f"{collection}/{name}")), what=name)
+        install_kinds(self.api)
         install_rights(self._plane, self.api)
         self.kubeconfig = account_kubeconfig(self._plane, self.api, self.folder)
         return self

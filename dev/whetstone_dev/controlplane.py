@@ -57,11 +57,15 @@ def loopback_site() -> Site:
 class ControlPlane:
     """A control plane in a folder of its own. Starting a running one does nothing; stopping a stopped one too."""
 
-    def __init__(self, folder: Path, *, site: Site | None = None, audited: Sequence[str] = ()) -> None:
-        """Args: `audited`: users whose requests are listed, a line of JSON each, in `audit_log`."""
+    def __init__(
+        self, folder: Path, *, site: Site | None = None, audited: Sequence[str] = (), admission: Sequence[str] = ()
+    ) -> None:
+        """Args: `audited`: users whose requests are listed, a line of JSON each, in `audit_log`. `admission`: plugins
+        of the API server beside those that are always on."""
         self.folder = folder
         self.audit_log = folder / "audit.log"
         self._audited = list(audited)
+        self._admission = ",".join(("NodeRestriction", *admission))
         self.site = site or loopback_site()
         self.pki = Pki(folder / "pki")
         self.processes = Processes(folder / "processes")
@@ -196,7 +200,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={pki / 'sa.key'}",
             "--service-account-issuer=https://kubernetes.default.svc",
             "--authorization-mode=Node,RBAC",
-            "--enable-admission-plugins=NodeRestriction",
+            f"--enable-admission-plugins={self._admission}",
             f"--service-cluster-ip-range={site.services}",
             f"--kubelet-client-certificate={pki / 'apiserver-kubelet.crt'}",
             f"--kubelet-client-key={pki / 'apiserver-kubelet.key'}",

@@ -24,6 +24,7 @@ _GENERATORS = (
     "whetstone_dev.dashboards",
     "whetstone_dev.chart_readme",
     "whetstone_dev.image_list",
+    "whetstone_dev.rbac_page",
 )
 _CHARTS = CHECKOUT / "charts"
 

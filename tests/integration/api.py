@@ -1,5 +1,6 @@
 """A thin client of a real API server: what a test sends is what the server gets, and the server's words come back."""
 
+import copy
 import json
 import ssl
 from collections.abc import Iterator
@@ -53,11 +54,18 @@ class Api:
     def __init__(self, server: str, pki: Path) -> None:
         context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
         context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+        self._user = ""
         self._client = httpx.Client(base_url=server, verify=context, trust_env=False, timeout=30)
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+
+    def acting_as(self, user: str) -> "Api":
+        """Return a client whose requests count as a user's; a service account's groups follow from its name."""
+        other = copy.copy(self)
+        other._user = user
+        return other
 
     def create(self, obj: Object, *, namespace: str, dry_run: bool = False) -> Object:
         """Create an object with strict field validation."""
@@ -128,9 +136,8 @@ class Api:
             parameters["fieldValidation"] = "Strict"
         if dry_run:
             parameters["dryRun"] = "All"
-        answer = self._client.request(
-            method, f"{path}?{urlencode(parameters)}", json=body, headers={"Content-Type": content_type}
-        )
+        headers = {"Content-Type": content_type} | ({"Impersonate-User": self._user} if self._user else {})
+        answer = self._client.request(method, f"{path}?{urlencode(parameters)}", json=body, headers=headers)
         content: Object = answer.json()
         if answer.is_error:
             raise Refused(answer.status_code, content.get("message", ""))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from integration.api import Api
+from integration.api import Api, Object
 from integration.operator_process import (
     USER,
     OperatorProcess,
@@ -37,19 +37,26 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 def api(control_plane: ControlPlane) -> Iterator[Api]:
     """The administrator's client, with the kinds of Whetstone installed."""
     client = Api(control_plane.server, control_plane.pki.folder)
-    collection = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    names = []
-    for path in sorted(CRDS.glob("*.yaml")):
-        definition = yaml.safe_load(path.read_text())
-        client.raw("POST", collection, definition)
-        names.append(definition["metadata"]["name"])
-    for name in names:
-        eventually(lambda name=name: is_established(client.raw("GET", f"{collection}/{name}")), what=f"{name} served")
+    install_kinds(client)
     yield client
     client.close()
 
 
-def is_established(definition: dict[str, object]) -> bool:
+def install_kinds(client: Api) -> None:
+    """Install the kinds of Whetstone and wait until they are served."""
+    for path in sorted(CRDS.glob("*.yaml")):
+        install_kind(client, yaml.safe_load(path.read_text()))
+
+
+def install_kind(client: Api, definition: Object) -> None:
+    """Install a kind and wait until it is served."""
+    collection = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    client.raw("POST", collection, definition)
+    name = definition["metadata"]["name"]
+    eventually(lambda: is_established(client.raw("GET", f"{collection}/{name}")), what=f"{name} served")
+
+
+def is_established(definition: Object) -> bool:
     """Return whether the API server serves a definition's kind."""
     status = definition.get("status")
     conditions = (status.get("conditions") or []) if isinstance(status, dict) else []

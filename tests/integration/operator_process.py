@@ -20,11 +20,9 @@ from integration.api import Api
 from support.waiting import eventually
 from whetstone_dev.commands import run
 from whetstone_dev.controlplane import ControlPlane
-from whetstone_dev.gobuild import HELM, build
 from whetstone_dev.places import CHECKOUT
-from whetstone_dev.versions import KUBERNETES
+from whetstone_dev.rbac_page import SERVED_NAMESPACE, SYSTEM_NAMESPACE, render
 
-SYSTEM_NAMESPACE = "whetstone-system"
 ACCOUNT = "whetstone-operator"
 USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"
 _IMAGES = ("operator", "server", "trainer", "benchmark", "engine")
@@ -32,11 +30,15 @@ _RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleB
 
 
 def install_rights(plane: ControlPlane, api: Api) -> None:
-    """Create the operator's account and rights exactly as the chart renders them."""
-    api.raw("POST", "/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
-    arguments = ["--namespace", SYSTEM_NAMESPACE, "--kube-version", KUBERNETES, "--set", "images.registry=r.test"]
-    rendered = run([build(HELM), "template", "w", CHECKOUT / "charts" / "whetstone", *arguments])
-    chosen = [one for one in yaml.safe_load_all(rendered) if one and one["kind"] in _RIGHTS]
+    """Create the accounts and rights exactly as the chart renders them, the runner's in `SERVED_NAMESPACE`."""
+    for name in (SYSTEM_NAMESPACE, SERVED_NAMESPACE):
+        api.raw("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    apply_rights(plane)
+
+
+def apply_rights(plane: ControlPlane, *values: str) -> None:
+    """Apply the accounts and rights of the chart with further values, as `name=value`."""
+    chosen = [one for one in yaml.safe_load_all(render(*values)) if one and one["kind"] in _RIGHTS]
     command = [plane.kubectl, "--kubeconfig", plane.kubeconfig, "apply", "-f", "-"]
     run(command, feed=yaml.safe_dump_all(chosen))
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from integration.api import Api
-from integration.conftest import CRDS, is_established
+from integration.conftest import install_kinds
 from integration.operator_process import (
     USER,
     OperatorProcess,
@@ -45,12 +44,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 @pytest.fixture(scope="module")
 def api(plane: ControlPlane) -> Iterator[Api]:
     client = Api(plane.server, plane.pki.folder)
-    collection = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    for path in sorted(CRDS.glob("*.yaml")):
-        definition = yaml.safe_load(path.read_text())
-        client.raw("POST", collection, definition)
-        name = definition["metadata"]["name"]
-        eventually(lambda name=name: is_established(client.raw("GET", f"{collection}/{name}")), what=f"{name} served")
+    install_kinds(client)
     yield client
     client.close()
 

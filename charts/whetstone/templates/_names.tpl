@@ -65,38 +65,45 @@ any: true
 {{- end }}
 {{- end }}
 
-{{/* Rules inside the watched namespaces. */}}
+{{/* Rules inside the watched namespaces. The comment above a rule is its reason in docs/rbac.md. */}}
 {{- define "whetstone.rules" -}}
+# The objects that are carried out, and those that they refer to.
 - apiGroups: [whetstone.dev]
   resources: [modelservers, loratrainingjobs, benchmarkruns]
   verbs: [get, list, watch]
+# Conditions and figures; nothing else of these objects is written.
 - apiGroups: [whetstone.dev]
   resources: [modelservers/status, loratrainingjobs/status, benchmarkruns/status]
-  verbs: [get, patch]
-# Owner references with blockOwnerDeletion need this where OwnerReferencesPermissionEnforcement is on (OpenShift).
+  verbs: [patch]
+# Owner references with blockOwnerDeletion, where OwnerReferencesPermissionEnforcement is on (OpenShift).
 - apiGroups: [whetstone.dev]
   resources: [modelservers/finalizers, loratrainingjobs/finalizers, benchmarkruns/finalizers]
   verbs: [update]
+# The engines of a ModelServer; they are deleted with their owner by Kubernetes.
 - apiGroups: [apps]
   resources: [deployments]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, patch]
+# The budget that lets drains take one engine pod at a time.
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, patch]
+# Services of servers and of trainings over several pods; desired states and configurations that pods read.
+- apiGroups: [""]
+  resources: [services, configmaps]
+  verbs: [get, list, watch, create, patch]
+# Trainings and benchmarks: created once, suspended with their object, deleted to make way for another try.
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]
-# Where Kueue is installed: what a queued Job waits for, and spec.suspend of its owner.
+# Where Kueue is installed: what a queued Job waits for, and whether it may run while its object is suspended.
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]
   verbs: [list, patch]
-- apiGroups: [""]
-  resources: [services, configmaps]
-  verbs: [get, list, watch, create, patch, delete]
-# Tokens of servers are read by name and made; other Secrets cannot be listed.
+# Tokens and access files of servers are made, and Secrets that objects name are read by name; none can be listed.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create, patch]
+# How engines and Jobs stand, and whose pod a report comes from.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
@@ -104,16 +111,19 @@ any: true
 - apiGroups: [""]
   resources: [pods]
   verbs: [create]
+# The last words of an engine that ended, and of a training that hangs.
 - apiGroups: [""]
   resources: [pods/log]
   verbs: [get]
-- apiGroups: [""]
-  resources: [persistentvolumeclaims, serviceaccounts]
-  verbs: [get]
-# The workspace that a training job asks for.
+# Whether the claims that objects name exist, and the workspace that a training asks for.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
-  verbs: [create]
+  verbs: [get, create]
+# Whether the runner's account exists where a benchmark needs it.
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [get]
+# Conditions that change are told as Events, and equal ones counted up.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [get, create, patch]

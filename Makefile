@@ -49,7 +49,7 @@ test-long: $(STAMP) ## Everything slow: the whole demo, restarts, deletions
 	$(PYTEST) tests/cluster -q -m long
 	@$(DEV) demo
 
-bench: $(STAMP) ## Measure what Whetstone adds (10 minutes; ARGS="publish guard", ARGS=training, ARGS=benchmark)
+bench: $(STAMP) ## Measure what Whetstone adds (10 minutes; ARGS="publish guard", ARGS=training, ARGS=benchmark, ARGS=scale)
 	@$(DEV) build-tools
 	@PYTHONPATH=bench:tests:dev:operator:server:agent $(PYTHON) -m whetstone_bench $(ARGS)
 

@@ -1,7 +1,8 @@
 """`make bench`: measure, write `build/bench/*.json`, print the tables, fill `docs/performance.md` when asked.
 
 `make bench ARGS=training` measures the Train phase, which needs no API server and has a table of its own; so have
-`make bench ARGS=benchmark`, trials in pods of the local cluster, and `make bench ARGS=tooluse`, the tool-use gym.
+`make bench ARGS=benchmark`, trials in pods of the local cluster, `make bench ARGS=tooluse`, the tool-use gym, and
+`make bench ARGS=scale`, thousands of objects beside an operator in Go.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from typing import Any
 
 from whetstone_dev.places import CHECKOUT
 
-from whetstone_bench import benchmark, figures, first_step, floor, guard_cost, scale, serving, tooluse, training
+from whetstone_bench import benchmark, figures, first_step, fleet, floor, guard_cost, scale, serving, tooluse, training
 from whetstone_bench.stage import Stage
 
 OUTPUT = CHECKOUT / "build" / "bench" / "serving.json"
@@ -23,6 +24,8 @@ BENCHMARK, CONCURRENCIES = "benchmark", (1, 8, 32, 100)
 BENCHMARK_OUTPUT = CHECKOUT / "build" / "bench" / "benchmark.json"
 TOOLUSE = "tooluse"
 TOOLUSE_OUTPUT = CHECKOUT / "build" / "bench" / "tooluse.json"
+SCALE, OBJECTS = "scale", 1000
+SCALE_OUTPUT = CHECKOUT / "build" / "bench" / "scale.json"
 PAGE = CHECKOUT / "docs" / "performance.md"
 
 
@@ -40,17 +43,18 @@ PARTS: dict[str, Callable[[Stage], list[figures.Figure]]] = {
     "publish": _publish,
     "replace": _replace,
     "guard": lambda stage: guard_cost.guard_cost(stage.folder / "guard", rounds=6, seconds=4),
-    "pods": lambda stage: scale.many_pods(stage, pods=64, adapters=32),
-    "fleet": lambda stage: [*scale.fleet(stage, servers=200), floor.bare_writes(stage, servers=200)],
+    "pods": lambda stage: fleet.many_pods(stage, pods=64, adapters=32),
+    "fleet": lambda stage: [*fleet.fleet(stage, servers=200), floor.bare_writes(stage, servers=200)],
 }
 
 
 def main() -> None:
     """Run the parts that the arguments name; all by default."""
     parser = argparse.ArgumentParser(prog="whetstone_bench", description=__doc__)
-    known = f"any of {', '.join(PARTS)}; default: all of these; or {TRAINING}, {BENCHMARK}, {TOOLUSE}"
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, TRAINING, BENCHMARK, TOOLUSE, []], help=known)
+    known = f"any of {', '.join(PARTS)}; default: all of these; or {TRAINING}, {BENCHMARK}, {TOOLUSE}, {SCALE}"
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, TRAINING, BENCHMARK, TOOLUSE, SCALE, []], help=known)
     parser.add_argument("--at-a-time", type=int, nargs="+", default=CONCURRENCIES, help="concurrent trials")
+    parser.add_argument("--objects", type=int, default=OBJECTS, help="objects of each kind, in scale")
     parser.add_argument("--page", action="store_true", help="write the figures into docs/performance.md")
     options = parser.parse_args()
     described = figures.machine()
@@ -63,6 +67,10 @@ def main() -> None:
             _tell(BENCHMARK_OUTPUT, described, measured, part="benchmark", page=options.page)
     if TOOLUSE in options.parts:
         _tell(TOOLUSE_OUTPUT, described, tooluse.tooluse(), part="tooluse", page=options.page)
+    if SCALE in options.parts:
+        with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder:
+            measured = scale.scale(Path(folder), objects=options.objects)
+        _tell(SCALE_OUTPUT, described, measured, part="scale", page=options.page)
     if options.parts and not set(options.parts) & set(PARTS):
         return
     with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder, Stage(Path(folder)) as stage:

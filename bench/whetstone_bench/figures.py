@@ -101,6 +101,7 @@ BEGINS = {
     "training": "<!-- figures of make bench ARGS=training -->\n",
     "benchmark": "<!-- figures of make bench ARGS=benchmark -->\n",
     "tooluse": "<!-- figures of make bench ARGS=tooluse -->\n",
+    "scale": "<!-- figures of make bench ARGS=scale -->\n",
 }
 END = "<!-- end of the figures -->\n"
 

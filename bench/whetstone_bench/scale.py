@@ -1,167 +1,335 @@
-"""The operator with many objects and many pods."""
+"""Three kinds, many objects of each: burst, convergence, rest and restart, beside a minimal operator in Go.
 
+API server and etcd are real and both operators are processes. What a cluster would answer is simulated
+(`status_writer`). Requests are counted in the API server's audit log, by the user that sent them.
+"""
+
+import asyncio
+import json
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from itertools import cycle
+from contextlib import AbstractAsyncContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
 
-from integration.api import Object, Refused
-from integration.engine_pods import SERVER_SPEC
-from integration.operator_process import OperatorProcess
-from integration.world import TIME, World
-from support.protocol_sidecars import ProtocolSidecar, ProtocolSidecars
+import httpx
+from integration.api import Object
+from integration.operator_process import USER, OperatorProcess, account_kubeconfig
+from integration.world import ADAPTER, DATASET, RESULTS, RUN_SPEC, SERVER_SPEC, TRAINING_SPEC, World
+from support.protocol_sidecars import ProtocolSidecars
+from whetstone_api.vocabulary import API_VERSION
 
 from whetstone_bench.figures import Figure, once
-from whetstone_bench.stage import Stage, cpu_seconds, pause, resident_mebibytes
+from whetstone_bench.peer import PeerProcess, build_peer
+from whetstone_bench.stage import Stage, cpu_seconds, pause, peak_mebibytes, resident_mebibytes
+from whetstone_bench.status_writer import AsyncApi, StatusWriter
 
-KIND = "ModelServer"
-LOOK_SECONDS = 0.2
-REST_SECONDS = 60.0
-QUIET_SECONDS = 10.0
-LONGEST_SECONDS = 300.0
+PEER_ACCOUNT: Final = "peer"
+PEER_USER: Final = f"system:serviceaccount:whetstone-system:{PEER_ACCOUNT}"
+BURST: Final = 200
+CREATORS: Final = 32
+LOOK_SECONDS: Final = 0.1
+QUIET_SECONDS: Final = 10.0
+REST_SECONDS: Final = 60.0
+LONGEST_SECONDS: Final = 1200.0
+KINDS: Final = {"ModelServer": "s", "LoRATrainingJob": "t", "BenchmarkRun": "r"}
+"""First letter of the names of each kind."""
 
 
-def fleet(stage: Stage, *, servers: int) -> list[Figure]:
-    """Measure a burst of servers, rest, a restart and memory."""
-    with stage.world() as world, ProtocolSidecars(1) as sidecars, stage.operator(world) as operator:
-        empty = resident_mebibytes(operator.pid)
-        names = [f"s{number}" for number in range(servers)]
-        before, used = len(stage.requests()), cpu_seconds(operator.pid)
-        with ThreadPoolExecutor(10) as pool:
-            seen = [
-                pool.submit(_seen, world, "Deployment", servers, lambda _: True),
-                pool.submit(_seen, world, KIND, servers, _has_status),
-            ]
+class Contestant(Protocol):
+    """An operator under measurement."""
+
+    @property
+    def pid(self) -> int:
+        """Number of its process."""
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+
+    def kill(self) -> None:
+        """End it as kill -9 does."""
+
+    def reconciled(self) -> float:
+        """Return how many reconciles it has done, less than 0 while keys are due."""
+
+
+class Audit:
+    """Counts the requests of one user in the API server's audit log, by verb; those for Leases aside.
+
+    Args:
+        log: The log.
+        user: Name of the user.
+    """
+
+    def __init__(self, log: Path, user: str) -> None:
+        self._log, self._user, self._offset = log, user, 0
+        self._counts: Counter[str] = Counter()
+        self._taken: Counter[str] = Counter()
+
+    def total(self) -> int:
+        """Return how many there were so far."""
+        with self._log.open("rb") as file:
+            file.seek(self._offset)
+            whole, end, _ = file.read().rpartition(b"\n")
+        self._offset += len(whole) + len(end)
+        for line in whole.splitlines():
+            entry = json.loads(line)
+            if entry["user"]["username"] == self._user and entry.get("objectRef", {}).get("resource") != "leases":
+                self._counts[entry["verb"]] += 1
+        return self._counts.total()
+
+    def take(self) -> Counter[str]:
+        """Return those since the last call."""
+        self.total()
+        found, self._taken = self._counts - self._taken, self._counts.copy()
+        return found
+
+
+class Arena:
+    """One contestant with its objects.
+
+    Args:
+        stage: The control plane.
+        world: Its namespace.
+        contestant: The operator.
+        user: The user whose name its requests carry.
+        sidecar: Address of the one that answers for all engine pods.
+        name: Its name in the figures.
+    """
+
+    def __init__(
+        self, stage: Stage, world: World, contestant: Contestant, *, user: str, sidecar: str, name: str
+    ) -> None:
+        self._stage, self._world, self._contestant, self._name = stage, world, contestant, name
+        self._sidecar = sidecar
+        self._audit = Audit(stage.plane.audit_log, user)
+        self._cpu = cpu_seconds(contestant.pid)
+        self._counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
+
+    def empty(self) -> list[Figure]:
+        """Measure what it takes without objects."""
+        return [self._once("resident memory, no object", resident_mebibytes(self._contestant.pid), "MiB")]
+
+    def burst(self, counts: Mapping[str, int]) -> list[Figure]:
+        """Create more objects of each kind at once; measure until each has a status, which comes after its children."""
+        what = " + ".join(f"{number} {kind}s" for kind, number in counts.items()) + " at once"
+        first = self._counts.copy()
+        self._counts.update(counts)
+        with ThreadPoolExecutor(len(counts)) as pool:
             begin = time.monotonic()
-            list(pool.map(lambda name: world.create(KIND, name, SERVER_SPEC), names))
+            told = [pool.submit(self._told, kind, self._counts[kind]) for kind in counts]
+            asyncio.run(self._create(counts, first))
             created = time.monotonic() - begin
-            deployments, statuses = (one.result() - begin for one in seen)
-        burst, used = len(stage.requests()) - before, cpu_seconds(operator.pid) - used
-        _start_pods(world, servers, cycle(sidecars.pods))
-        _until(lambda: all(_is_ready(one) for one in _servers(world)))
-        figures = [
-            once(f"{servers} servers created at once: the creation itself", created, "s"),
-            once(f"{servers} servers created at once -> all Deployments", deployments, "s"),
-            once(f"{servers} servers created at once -> all statuses", statuses, "s"),
-            once("the same: requests to the API server a server", round(burst / servers, 1), ""),
-            once("the same: processor time of the operator a server", used / servers, "s"),
+            done = max(one.result() for one in told) - begin
+        return [
+            self._once(f"{what}: created after", created, "s"),
+            self._once(f"{what}: all children and statuses after", done, "s"),
+            *self._cost(what, sum(counts.values())),
         ]
-        figures += _rest(stage, operator, f"{servers} servers")
-        operator.kill()
+
+    def converge(self, objects: int) -> list[Figure]:
+        """Let pods run and Jobs end; measure until nothing is due any more."""
+        what = "pods start, Jobs end"
         begin = time.monotonic()
-        operator.start()
-        up = time.monotonic() - begin
-        done = _until(lambda: operator.metric("whetstone_reconcile_total") >= servers) - begin
+        asyncio.run(self._simulate(objects))
+        done = until(lambda: self._contestant.reconciled() >= 0) - begin
+        self._quiet()
         return [
-            *figures,
-            once(f"operator restarted with {servers} servers -> its watches run", up, "s"),
-            once(f"operator restarted with {servers} servers -> all reconciled", done, "s"),
-            once("resident memory of the operator, no object", empty, "MiB"),
-            once(f"resident memory of the operator, {servers} servers", resident_mebibytes(operator.pid), "MiB"),
+            self._once(f"{what}: nothing due after", done, "s"),
+            *self._cost(what, 3 * objects),
+            *self._memory(what),
         ]
 
-
-def many_pods(stage: Stage, *, pods: int, adapters: int) -> list[Figure]:
-    """Measure how soon one server's many pods hold many adapters, and what they cost at rest."""
-    with stage.world() as world, ProtocolSidecars(pods) as sidecars, stage.operator(world) as operator:
-        world.create(KIND, "server", {**SERVER_SPEC, "replicas": pods})
-        url = operator.report_url(f"modelservers/{world.namespace}/server")
-        _start_pods(world, pods, iter(sidecars.pods), url=url)
-        _until(lambda: _is_ready(_servers(world)[0]))
-        wanted = [
-            {"name": f"a{n}", "source": {"uri": f"pvc://adapters/a{n}", "digest": "sha256:" + f"{n:064x}"}}
-            for n in range(adapters)
-        ]
-        before, asked, begin = len(stage.requests()), _asked(sidecars), time.monotonic()
-        world.api.merge(KIND, "server", {"spec": {"adapters": wanted}}, namespace=world.namespace)
-
-        def converged() -> bool:
-            found = _servers(world)[0]["status"].get("adapters", [])
-            return len(found) == adapters and all(one["effectiveReplicas"] == pods for one in found)
-
-        took = _until(converged) - begin
-        what = f"{adapters} adapters on {pods} pods"
+    def rest(self) -> list[Figure]:
+        """Measure a minute in which nothing happens."""
+        self._quiet()
+        self._audit.take()
+        used = cpu_seconds(self._contestant.pid)
+        pause(REST_SECONDS)
         return [
-            once(f"{what}: spec changed -> all effective", took, "s"),
-            once("the same: requests to the API server", len(stage.requests()) - before, ""),
-            once("the same: requests to each sidecar", round((_asked(sidecars) - asked) / pods, 1), ""),
-            *_rest(stage, operator, what),
+            self._once("at rest: requests a minute", self._audit.take().total(), ""),
+            self._once("at rest: processor time a minute", cpu_seconds(self._contestant.pid) - used, "s"),
         ]
 
+    def restart(self, objects: int) -> list[Figure]:
+        """Kill and start it; measure until each object was reconciled once and none is due."""
+        what = f"restart with {objects} objects of each kind"
+        self._contestant.kill()
+        self._audit.take()
+        self._cpu = 0.0
+        begin = time.monotonic()
+        self._contestant.start()
+        done = until(lambda: self._contestant.reconciled() >= 3 * objects) - begin
+        figures = [self._once(f"{what}: all reconciled after", done, "s")]
+        return [*figures, *self._cost(what, 3 * objects), *self._memory(what)]
 
-def _rest(stage: Stage, operator: OperatorProcess, what: str) -> list[Figure]:
-    """Count what the operator does in a minute in which nothing happens."""
-    # The controller manager limits its own requests and goes on writing statuses for a while.
-    count = -1
-    while count != (count := len(stage.requests())):
-        pause(QUIET_SECONDS)
-    used = cpu_seconds(operator.pid)
-    pause(REST_SECONDS)
-    after = len(stage.requests()) - count
-    return [
-        once(f"at rest, {what}: requests to the API server a minute", after, ""),
-        once(f"at rest, {what}: processor time of the operator a minute", cpu_seconds(operator.pid) - used, "s"),
-    ]
+    def _once(self, what: str, value: float, unit: str) -> Figure:
+        return once(f"{self._name}: {what}", value, unit)
+
+    def _memory(self, what: str) -> list[Figure]:
+        pid = self._contestant.pid
+        return [
+            self._once(f"{what}: resident memory then", resident_mebibytes(pid), "MiB"),
+            self._once(f"{what}: largest resident memory", peak_mebibytes(pid), "MiB"),
+        ]
+
+    def _cost(self, what: str, objects: int) -> list[Figure]:
+        """Return what the operator has used since the last call."""
+        asked, used = self._audit.take(), cpu_seconds(self._contestant.pid)
+        figures = [self._once(f"{what}: processor time", used - self._cpu, "s")]
+        self._cpu = used
+        figures += [self._once(f"{what}: requests, {verb}", number, "") for verb, number in sorted(asked.items())]
+        return [*figures, self._once(f"{what}: requests an object", round(asked.total() / objects, 1), "")]
+
+    def _quiet(self) -> None:
+        """Wait until the operator asks for nothing any more."""
+        count = -1
+        while count != (count := self._audit.total()):
+            pause(QUIET_SECONDS)
+
+    def _told(self, kind: str, number: int) -> float:
+        names = set()
+        for obj in self._world.api.watch(kind, namespace=self._world.namespace):
+            if (obj.get("status") or {}).get("conditions"):
+                names.add(obj["metadata"]["name"])
+            if len(names) >= number:
+                break
+        return time.monotonic()
+
+    def _api(self) -> AbstractAsyncContextManager[AsyncApi]:
+        plane = self._stage.plane
+        return AsyncApi.connect(plane.server, plane.pki.folder, self._world.namespace)
+
+    async def _create(self, counts: Mapping[str, int], first: Mapping[str, int]) -> None:
+        free = asyncio.Semaphore(CREATORS)
+        numbers = [(n, kind) for kind, count in counts.items() for n in range(first[kind], first[kind] + count)]
+        wanted = [fleet_object(kind, n) for n, kind in sorted(numbers)]
+        async with self._api() as api, asyncio.TaskGroup() as group:
+
+            async def create(obj: Object) -> None:
+                async with free:
+                    await api.create(obj)
+
+            for obj in wanted:
+                group.create_task(create(obj))
+
+    async def _simulate(self, objects: int) -> None:
+        async with self._api() as api, asyncio.timeout(LONGEST_SECONDS):
+            writer = StatusWriter(api=api, sidecar=self._sidecar, result=result_of)
+            await writer.run(deployments=objects, jobs=3 * objects)
 
 
-def _start_pods(world: World, number: int, sidecars: Iterable[ProtocolSidecar], *, url: str | None = None) -> None:
-    """Let every engine pod become Ready at the address of a sidecar."""
-    _until(lambda: len(_engine_pods(world)) >= number)
-    ready = {"type": "Ready", "status": "True", "lastTransitionTime": TIME}
-    pairs = list(zip(_engine_pods(world), sidecars, strict=False))
+class Whetstone:
+    """The operator as a contestant.
 
-    def start(pair: tuple[Object, ProtocolSidecar]) -> None:
-        pod, sidecar = pair
-        if url is not None:
-            sidecar.report = (url, world.pod_token(pod))
-        place = {"podIP": sidecar.address, "podIPs": [{"ip": sidecar.address}]}
-        world.set_pod_status(pod, {"phase": "Running", "startTime": TIME, "conditions": [ready], **place})
+    Args:
+        process: Its process.
+    """
 
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(start, pairs))
+    def __init__(self, process: OperatorProcess) -> None:
+        self._process = process
+        self.start, self.kill = process.start, process.kill
 
+    @property
+    def pid(self) -> int:
+        """Number of its process."""
+        return self._process.pid
 
-def _engine_pods(world: World) -> list[Object]:
-    return world.api.list("Pod", namespace=world.namespace, labels="whetstone.dev/model-server")
-
-
-def _servers(world: World) -> list[Object]:
-    return [{"status": {}, **one} for one in world.api.list(KIND, namespace=world.namespace)]
+    def reconciled(self) -> float:
+        """Return how many reconciles it has done, less than 0 while keys are due."""
+        due = self._process.metric("whetstone_workqueue_depth")
+        return -1 if due else self._process.metric("whetstone_reconcile_total")
 
 
-def _has_status(server: Object) -> bool:
-    return bool(server["status"].get("conditions"))
+def scale(folder: Path, *, objects: int) -> list[Figure]:
+    """Measure Whetstone, then the peer, on a control plane of each one's own; the ratios come last.
+
+    Args:
+        folder: For the files of both.
+        objects: How many of each kind.
+    """
+    ours = _measure(folder / "whetstone", objects=objects, peer=None)
+    theirs = _measure(folder / "peer", objects=objects, peer=build_peer())
+    return [*ours, *theirs, *ratios(ours, theirs)]
 
 
-def _is_ready(server: Object) -> bool:
-    conditions = server["status"].get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+def ratios(ours: list[Figure], theirs: list[Figure]) -> list[Figure]:
+    """Return each figure of ours divided by that of the peer, where both have it."""
+    of_peer = {one.what.partition(": ")[2]: one.median for one in theirs}
+    pairs = [(one.what.partition(": ")[2], one.median) for one in ours if ": requests, " not in one.what]
+    return [once(f"Whetstone / peer: {what}", value / of_peer[what], "") for what, value in pairs if of_peer.get(what)]
 
 
-def _asked(sidecars: ProtocolSidecars) -> int:
-    return sum(pod.asked for pod in sidecars.pods)
+def _measure(folder: Path, *, objects: int, peer: Path | None) -> list[Figure]:
+    folder.mkdir(parents=True)
+    user, name = (PEER_USER, "peer") if peer else (USER, "Whetstone")
+    with (
+        Stage(folder, controllers=False, audited=[PEER_USER]) as stage,
+        stage.world() as world,
+        ProtocolSidecars(1) as sidecars,
+        _running(stage, world, peer) as contestant,
+    ):
+        for account in ("default", "whetstone-runner"):
+            world.account(account)
+        arena = Arena(stage, world, contestant, user=user, sidecar=sidecars.pods[0].address, name=name)
+        burst = min(BURST, objects)
+        figures = [*arena.empty(), *arena.burst({"ModelServer": burst})]
+        rest = {"ModelServer": objects - burst, "LoRATrainingJob": objects, "BenchmarkRun": objects}
+        figures += arena.burst({kind: number for kind, number in rest.items() if number})
+        return [*figures, *arena.converge(objects), *arena.rest(), *arena.restart(objects)]
 
 
-def _seen(world: World, kind: str, number: int, fits: Callable[[Object], bool]) -> float:
-    """Return the monotonic time at which so many objects of a kind fitted. A watch: lists would slow what is timed."""
-    names = set()
-    for obj in world.api.watch(kind, namespace=world.namespace):
-        if fits({"status": {}, **obj}):
-            names.add(obj["metadata"]["name"])
-        if len(names) >= number:
-            break
-    return time.monotonic()
+@contextmanager
+def _running(stage: Stage, world: World, peer: Path | None) -> Iterator[Contestant]:
+    if peer is None:
+        with stage.operator(world) as process:
+            yield Whetstone(process)
+        return
+    stage.admit(PEER_ACCOUNT)
+    kubeconfig = account_kubeconfig(stage.plane, stage.api, stage.folder, account=PEER_ACCOUNT)
+    process = PeerProcess(peer, kubeconfig=kubeconfig, namespace=world.namespace, folder=stage.folder)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.stop()
 
 
-def _until(done: Callable[[], bool]) -> float:
+def fleet_object(kind: str, number: int) -> Object:
+    """Return an object of the fleet: server, training and run of a number belong together."""
+    name = f"{KINDS[kind]}{number}"
+    specs: dict[str, Mapping[str, Any]] = {
+        "ModelServer": SERVER_SPEC,
+        "LoRATrainingJob": {**TRAINING_SPEC, "output": {"adapter": {"uri": f"pvc://adapters/{name}"}}},
+        "BenchmarkRun": {
+            **RUN_SPEC,
+            "target": {"modelServerRef": {"name": f"s{number}"}},
+            "output": {"uri": f"pvc://results/{name}"},
+        },
+    }
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": dict(specs[kind])}
+
+
+def result_of(job: str) -> Object | None:
+    """Return what a Job's pod ends with: every Prepare ends, every second training and run stays at work."""
+    owner, stage, _ = job.rsplit("-", 2)
+    if stage == "prepare":
+        return {"dataset": DATASET}
+    if int(owner[1:]) % 2:
+        return None
+    return {"adapter": {**ADAPTER, "uri": f"pvc://adapters/{owner}"}} if stage == "train" else {"results": RESULTS}
+
+
+def until(done: Callable[[], bool]) -> float:
     """Wait for a condition; return the monotonic time at which it was seen."""
     deadline = time.monotonic() + LONGEST_SECONDS
     while time.monotonic() < deadline:
         try:
             if done():
                 return time.monotonic()
-        except Refused as error:
-            if error.status < 500:
-                raise
+        except httpx.TimeoutException:
+            continue
         pause(LOOK_SECONDS)
     raise TimeoutError("a measurement did not come to its end")

@@ -2,13 +2,20 @@
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from integration.api import Api
 from integration.conftest import install_kinds
-from integration.operator_process import USER, OperatorProcess, account_kubeconfig, install_rights, operators_entries
+from integration.operator_process import (
+    SYSTEM_NAMESPACE,
+    USER,
+    OperatorProcess,
+    account_kubeconfig,
+    install_rights,
+    operators_entries,
+)
 from integration.world import World
 from whetstone_dev.controlplane import ControlPlane
 
@@ -18,27 +25,30 @@ class Stage:
 
     Args:
         folder: Its files.
+        controllers: Whether the controller manager works.
+        audited: Users beside the operator whose requests are counted.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, controllers: bool = True, audited: Sequence[str] = ()) -> None:
         self.folder = folder
-        self._plane = ControlPlane(folder / "control-plane", audited=[USER])
+        self.plane = ControlPlane(folder / "control-plane", audited=[USER, *audited])
+        self._controllers = controllers
 
     def __enter__(self) -> "Stage":
-        self._plane.start()
-        self.api = Api(self._plane.server, self._plane.pki.folder)
+        self.plane.start(controllers=self._controllers)
+        self.api = Api(self.plane.server, self.plane.pki.folder)
         install_kinds(self.api)
-        install_rights(self._plane, self.api)
-        self.kubeconfig = account_kubeconfig(self._plane, self.api, self.folder)
+        install_rights(self.plane, self.api)
+        self.kubeconfig = account_kubeconfig(self.plane, self.api, self.folder)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.api.close()
-        self._plane.stop()
+        self.plane.stop()
 
     def requests(self) -> list[str]:
         """Return all requests of operators so far but for their Lease, as verb and resource, from the audit log."""
-        entries = operators_entries(self._plane)
+        entries = operators_entries(self.plane)
         asked = [(entry["verb"], entry.get("objectRef", {}).get("resource", "")) for entry in entries]
         return [f"{verb} {resource}" for verb, resource in asked if resource != "leases"]
 
@@ -51,6 +61,17 @@ class Stage:
         world.claims()
         yield world
         self.api.raw("DELETE", f"/api/v1/namespaces/{name}")
+
+    def admit(self, account: str) -> None:
+        """Create an account that may do everything, beside the operator's."""
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": SYSTEM_NAMESPACE}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        self.api.raw("POST", f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts", {"metadata": {"name": account}})
+        self.api.raw(
+            "POST",
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            {"metadata": {"name": account}, "subjects": [subject], "roleRef": role},
+        )
 
     @contextmanager
     def operator(self, world: World) -> Iterator[OperatorProcess]:
@@ -66,8 +87,17 @@ class Stage:
 
 def resident_mebibytes(pid: int) -> float:
     """Return the resident memory of a process."""
+    return _mebibytes(pid, "VmRSS:")
+
+
+def peak_mebibytes(pid: int) -> float:
+    """Return the largest resident memory that a process has had."""
+    return _mebibytes(pid, "VmHWM:")
+
+
+def _mebibytes(pid: int, field: str) -> float:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    kibibytes = next(line for line in lines if line.startswith("VmRSS:")).split()[1]
+    kibibytes = next(line for line in lines if line.startswith(field)).split()[1]
     return round(int(kibibytes) / 1024, 1)
 
 

@@ -95,8 +95,13 @@ class ControlPlane:
             link.symlink_to(program)
         return link
 
-    def start(self, *, scheduler: bool = False, timeout: float = 120.0) -> None:
+    def start(self, *, scheduler: bool = False, controllers: bool = True, timeout: float = 120.0) -> None:
         """Start what does not run yet and wait until the API server is ready.
+
+        Args:
+            scheduler: Whether pods are placed.
+            controllers: Whether the controller manager works; without it, whoever asks writes what it would.
+            timeout: Seconds until the API server must be ready.
 
         Raises:
             DevError: a process ended, or the API server is not ready after `timeout` seconds.
@@ -105,7 +110,8 @@ class ControlPlane:
         self._start_etcd()
         self._start_api_server()
         self.wait_for(self.ready, processes=("etcd", "kube-apiserver"), timeout=timeout)
-        self._start_controller_manager()
+        if controllers:
+            self._start_controller_manager()
         if scheduler:
             self._spawn(
                 "kube-scheduler",
@@ -229,6 +235,8 @@ class ControlPlane:
             file = self.folder / "audit-policy.json"
             file.write_text(json.dumps(policy))
             arguments += [f"--audit-policy-file={file}", f"--audit-log-path={self.audit_log}"]
+            # At 100 MB, which is the default, the log would begin anew while somebody counts in it.
+            arguments.append("--audit-log-maxsize=4000")
         self._spawn("kube-apiserver", arguments)
 
     def _start_controller_manager(self) -> None:

@@ -2,7 +2,7 @@
 
 GET  /healthz   200 while reconciles make progress
 GET  /readyz    200 once the watches run, and on an operator that stands by
-GET  /metrics   Prometheus
+GET  /metrics   Prometheus; with `name[]`, repeated, only the series of these names
 POST /v1/reports/{plural}/{namespace}/{name}   bearer token of a pod of that object; body `ProgressReport`
 POST /v1/engine-checks/benchmarkruns/{namespace}/{name}   the same with an `EngineIdentity`; answers an `EngineCheck`
 POST /v1/trainer-status/{plural}/{namespace}/{name}   the same with the body of Kubeflow's trainer-status protocol
@@ -14,7 +14,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 from pydantic import ValidationError
 from whetstone_api.benchmark_target import EngineCheck, EngineIdentity
 from whetstone_api.reports import ProgressReport
@@ -121,8 +121,10 @@ class OperatorHttp:
     async def _readyz(self, _: web.Request) -> web.Response:
         return _text(HTTPStatus.OK, "ok") if self._ready() else _text(HTTPStatus.SERVICE_UNAVAILABLE, "starting")
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def _metrics(self, request: web.Request) -> web.Response:
+        names = request.query.getall("name[]", [])
+        registry = REGISTRY.restricted_registry(names) if names else REGISTRY
+        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _report(self, request: web.Request) -> web.Response:
         response = await self._answer(request, ProgressReport.model_validate_json, HTTPStatus.ACCEPTED)

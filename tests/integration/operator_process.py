@@ -159,7 +159,7 @@ class OperatorProcess:
 
     def metric(self, name: str, /, **labels: str) -> float:
         """Return the sum of a metric's samples that carry the labels."""
-        text = httpx.get(self._url("metrics"), trust_env=False, timeout=10).text
+        text = httpx.get(self._url("metrics"), params={"name[]": name}, trust_env=False, timeout=10).text
         total = 0.0
         for line in text.splitlines():
             found = re.fullmatch(rf"{re.escape(name)}(?:\{{(.*)\}})? (\S+)", line)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from support.charts import OPERATOR, rendered
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.loratrainingjob import LoRATrainingJob
@@ -25,6 +26,12 @@ _TRAINING: Mapping[str, Any] = {
     "workspace": {"claimName": "work"},
     "output": {"adapter": {"uri": "pvc://adapters/a"}, "merged": {"uri": "pvc://merged/a"}},
 }
+_KEY = {"secretRef": {"name": "keys", "key": "token"}}
+_TOOL_USE: Mapping[str, Any] = {
+    "environment": {"uri": "pvc://data/company"},
+    "instances": {"file": "test.json"},
+    "scorer": {"judge": {"model": "m", "url": "https://scorer/v1", **_KEY}},
+}
 _RUN: Mapping[str, Any] = {
     "target": {"modelServerRef": {"name": "server"}},
     "suite": {"harbor": {"dataset": _BUCKET}},
@@ -43,10 +50,46 @@ def pods_of(settings: Settings) -> dict[str, dict[str, Any]]:
     found = {"engine": build_template(server, settings)}
     for stage in (PREPARE, TRAIN, MERGE):
         found[stage] = _training(settings, stage)["spec"]["template"]
+    several = {"distributed": {"nodes": 2}, "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    found["train on several nodes"] = _training(settings, TRAIN, **several)["spec"]["template"]
     if settings.unsloth_image:
         found["train with Unsloth"] = _training(settings, TRAIN, backend="Unsloth")["spec"]["template"]
-    run = BenchmarkPlan(
-        run=BenchmarkRun.model_validate(_wire("run", _RUN)),
+    found["benchmark"] = _benchmark(settings)
+    judge = {"model": "m", "url": "https://judge/v1", **_KEY}
+    harbor = {"dataset": {"uri": "pvc://data/tasks"}, "environment": {"kind": "Process"}}
+    found["benchmark with a judge"] = _benchmark(settings, judge=judge, shards=2)
+    found["benchmark without pods"] = _benchmark(settings, suite={"harbor": harbor}, agent={"name": "whetstone"})
+    found["tool use"] = _benchmark(settings, suite={"toolUse": _TOOL_USE}, agent={"name": "whetstone"})
+    return {name: template["spec"] for name, template in found.items()}
+
+
+def operators_pod(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec of the operator's pods with a chart's values."""
+    found: dict[str, Any] = next(
+        one["spec"]["template"]["spec"] for one in rendered(OPERATOR, values) if one["kind"] == "Deployment"
+    )
+    return found
+
+
+def variables_of(pod: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables of the operator that are given by value."""
+    return {one["name"]: one["value"] for one in pod["containers"][0]["env"] if "value" in one}
+
+
+def all_pods(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the pods of the operator and of everything that it makes, with a chart's values."""
+    pod = operators_pod(values)
+    return {"operator": pod, **pods_of(Settings.from_environment(variables_of(pod)))}
+
+
+def containers_of(pod: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return all containers of a pod by their names."""
+    return {one["name"]: one for one in (*pod.get("initContainers", ()), *pod["containers"])}
+
+
+def _benchmark(settings: Settings, **changes: Any) -> dict[str, Any]:
+    plan = BenchmarkPlan(
+        run=BenchmarkRun.model_validate(_wire("run", {**_RUN, **changes})),
         target=MeasuredTarget(served_name="base"),
         server_url="http://server.ns.svc/v1",
         adapter_source=None,
@@ -54,13 +97,8 @@ def pods_of(settings: Settings) -> dict[str, dict[str, Any]]:
         settings=settings,
         retry=None,
     )
-    found["benchmark"] = benchmark_job(run)["spec"]["template"]
-    return {name: template["spec"] for name, template in found.items()}
-
-
-def containers_of(pod: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return all containers of a pod by their names."""
-    return {one["name"]: one for one in (*pod.get("initContainers", ()), *pod["containers"])}
+    template: dict[str, Any] = benchmark_job(plan)["spec"]["template"]
+    return template
 
 
 def _training(settings: Settings, stage: str, **changes: Any) -> dict[str, Any]:

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from support.charts import OPERATOR, rendered
-from support.children import containers_of, pods_of
+from support.children import all_pods, containers_of, operators_pod, variables_of
 from whetstone_dev.commands import DevError
 from whetstone_dev.image_list import listed
 from whetstone_operator.egress import Egress
@@ -16,25 +15,6 @@ TAG = "0.1.0"
 UNSLOTH = f"{MIRROR}/whetstone/trainer-unsloth:{TAG}"
 IMAGES: Mapping[str, Any] = {"registry": MIRROR, "unsloth": UNSLOTH, "pullSecrets": ["login"]}
 PROXY = "http://proxy.example.com:3128"
-
-
-def operators_pod(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spec of the operator's pods."""
-    found: dict[str, Any] = next(
-        one["spec"]["template"]["spec"] for one in rendered(OPERATOR, values) if one["kind"] == "Deployment"
-    )
-    return found
-
-
-def variables_of(pod: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables of the operator that are given by value."""
-    return {one["name"]: one["value"] for one in pod["containers"][0]["env"] if "value" in one}
-
-
-def all_pods(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the pods of the operator and of everything that it makes, with a chart's values."""
-    pod = operators_pod(values)
-    return {"operator": pod, **pods_of(Settings.from_environment(variables_of(pod)))}
 
 
 def images_of(pods: Mapping[str, Mapping[str, Any]]) -> set[str]:

@@ -19,7 +19,7 @@ INTRODUCTION = f"""\
 
 <!-- Generated from operator/whetstone_api/vocabulary.py and remedies/ by `make generate`. Do not edit. -->
 
-    kubectl describe modelserver demo       # conditions, and the Events that led to them
+    kubectl describe modelserver demo       # conditions, and the Events that led to them, in order
     whetstone must-gather -n team           # all that a report of a problem needs, without Secrets
 
 Find the `reason` of the condition that is not as it should be, then its entry below. The condition's `message` names

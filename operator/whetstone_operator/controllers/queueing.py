@@ -121,7 +121,8 @@ async def require_admission[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], j
     suspended = bool(job["spec"].get("suspend"))
     if queue_of(job) is None:
         work.conditions.remove(ConditionType.QUOTA_RESERVED)
-        if suspended:
+        # One that carries our mark, and was not to be held, has just been let go.
+        if suspended and Annotation.HELD not in (job["metadata"].get("annotations") or {}):
             message = (
                 f"Job {job['metadata']['name']} is suspended, and not by spec.suspend; it waits for whoever did it"
             )

@@ -1,9 +1,17 @@
-"""Events of `events.k8s.io/v1`: one object for equal words, counted up in its series."""
+"""Events of `events.k8s.io/v1`, named so that `kubectl describe` lists them in the order in which they came about.
 
-import hashlib
+kubectl sorts Events by a time that only those of `v1` have; others stay in the order of their names. So a name ends
+with the time of its Event. The same words again are another Event, unless they were told last, or often: then the
+series of the one that tells them is counted up. What was told is remembered by this process alone, for it saves Events
+and decides nothing.
+"""
+
 import logging
 import os
-from typing import Any
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from whetstone_api.schema import Resource
 from whetstone_api.vocabulary import API_VERSION, FIELD_MANAGER, Reason
@@ -14,6 +22,27 @@ from whetstone_operator.runtime.clock import Clock, to_micro_time
 logger = logging.getLogger(__name__)
 NORMAL, WARNING = "Normal", "Warning"
 _NOTE_LIMIT = 1024
+_KEPT: Final = timedelta(hours=1)
+"""Kubernetes keeps Events for that long unless told otherwise."""
+_APART: Final = 5
+"""Events with equal words about one object, within that time; more are counted up."""
+_STORIES: Final = 4096
+"""Objects of which is remembered what was told."""
+
+
+@dataclass
+class _Story:
+    """What was told of one object.
+
+    Args:
+        began: When the first of it was told.
+        last: The words that were told last.
+        names: Names of the Events with some words, in their order.
+    """
+
+    began: datetime
+    last: tuple[str, ...] = ()
+    names: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
 
 
 class EventRecorder:
@@ -29,6 +58,8 @@ class EventRecorder:
         self._kube = kube
         self._clock = clock
         self._instance = instance or os.environ.get("HOSTNAME") or FIELD_MANAGER
+        self._stories: OrderedDict[str, _Story] = OrderedDict()
+        self._stamp = 0
 
     async def record(self, resource: Resource, *, kind: str, reason: Reason | str, message: str) -> None:
         """Write an Event.
@@ -47,13 +78,12 @@ class EventRecorder:
 
     def _build(self, resource: Resource, *, kind: str, reason: str, message: str) -> dict[str, Any]:
         metadata = resource.metadata
-        words = "\n".join((metadata.uid, kind, reason, message))
         now = to_micro_time(self._clock.now())
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {
-                "name": f"{metadata.name}.{hashlib.sha256(words.encode()).hexdigest()[:16]}",
+                "name": self._name(resource, (kind, reason, message)),
                 "namespace": metadata.namespace,
             },
             "eventTime": now,
@@ -71,3 +101,20 @@ class EventRecorder:
                 "uid": metadata.uid,
             },
         }
+
+    def _name(self, resource: Resource, words: tuple[str, ...]) -> str:
+        """Return the name of the Event that tells these words: a new one, or that of the series to count up."""
+        now, uid = self._clock.now(), resource.metadata.uid
+        story = self._stories.get(uid)
+        if story is None or now - story.began > _KEPT:
+            story = self._stories[uid] = _Story(now)
+        self._stories.move_to_end(uid)
+        if len(self._stories) > _STORIES:
+            self._stories.popitem(last=False)
+        told = story.names.setdefault(words, [])
+        if not told or (words != story.last and len(told) < _APART):
+            # A clock that stands still or goes back must not make two Events one.
+            self._stamp = max(int(now.timestamp() * 1_000_000), self._stamp + 1)
+            told.append(f"{resource.metadata.name}.{self._stamp:016x}")
+        story.last = words
+        return told[-1]

@@ -188,11 +188,13 @@ async def _write[R: Resource](work: Work[R]) -> bool:
 async def _tell[R: Resource](work: Work[R], outcome: Finished | Interrupt) -> None:
     """Record one Event a changed reason: several conditions often change for the same one.
 
-    A finding that is there from the start and not negative is no change: it would only cost every new object an Event.
+    A finding of a server that is there from the start and not negative is no change: it would only cost every new
+    server Events. What runs to an end has its findings when they are news.
     """
     events: dict[tuple[str, str], str] = {}
     for item in work.conditions.transitions():
-        if item["type"] not in _SUMMARY and item["status"] != FALSE and work.conditions.is_new(item["type"]):
+        quiet = item["type"] not in _SUMMARY and item["status"] != FALSE and not work.run_to_end
+        if quiet and work.conditions.is_new(item["type"]):
             continue
         kind = WARNING if _is_bad(item, outcome) else NORMAL
         events.setdefault((item["reason"], item["message"]), kind)

@@ -1,9 +1,22 @@
-"""The key that a runner sends to the server that it measures."""
+"""The key that a runner sends to the server that it measures, and what keeps keys out of what is written."""
 
 import os
 
 from whetstone_api.access import API_KEY_VARIABLE
+from whetstone_api.benchmark_judge import JUDGE_KEY_VARIABLE
+from whetstone_api.benchmark_tooluse import API_KEY_VARIABLE as TOOL_KEY_VARIABLE
+from whetstone_api.benchmark_tooluse import OVERSEER_KEY_VARIABLE, RETRIEVER_KEY_VARIABLE, SCORER_KEY_VARIABLE
 
+_KEYS = (
+    API_KEY_VARIABLE,
+    JUDGE_KEY_VARIABLE,
+    TOOL_KEY_VARIABLE,
+    OVERSEER_KEY_VARIABLE,
+    RETRIEVER_KEY_VARIABLE,
+    SCORER_KEY_VARIABLE,
+)
+_LEAST_HIDDEN = 6
+"""Characters; a shorter key would be found by chance in any word."""
 NO_KEY = "none"
 """Sent where the server asks for no key: OpenAI's client does without one not at all."""
 
@@ -16,3 +29,11 @@ def api_key() -> str:
 def authorization() -> dict[str, str]:
     """Return the request header that carries the key."""
     return {"Authorization": f"Bearer {api_key()}"}
+
+
+def without_keys(answer: str) -> str:
+    """Return the words of a server without the runner's keys: some repeat what they refuse, and we write it down."""
+    for name in _KEYS:
+        key = os.environ.get(name, "")
+        answer = answer.replace(key, "***") if len(key) >= _LEAST_HIDDEN else answer
+    return answer

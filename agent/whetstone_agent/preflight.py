@@ -8,7 +8,7 @@ import aiohttp
 from whetstone_api.reports import Outcome
 from whetstone_api.vocabulary import ADAPTER_HEADER, Reason
 
-from whetstone_agent.api_key import authorization
+from whetstone_agent.api_key import authorization, without_keys
 from whetstone_agent.failure import RunFailure
 
 PATIENCE_SECONDS: Final = 180.0
@@ -52,7 +52,8 @@ async def check_target(
     if answer.status != 200:
         raise RunFailure(
             Reason.TARGET_CHANGED if during else Reason.MODEL_NOT_SERVED,
-            f"{server_url} answers {answer.status} to a chat call to {served_name!r}: {answer.text[:500]}",
+            f"{server_url} answers {answer.status} to a chat call to {served_name!r}: "
+            f"{without_keys(answer.text)[:500]}",
         )
     if answer.adapter != served_name:
         raise RunFailure(
@@ -71,7 +72,7 @@ async def _ask_until_available(
             answer = await _ask(session, server_url, served_name)
             if answer.status < 500 and answer.status != 429:
                 return answer
-            trouble = f"answers {answer.status}: {answer.text[:500]}"
+            trouble = f"answers {answer.status}: {without_keys(answer.text)[:500]}"
         except (aiohttp.ClientError, TimeoutError) as error:
             trouble = f"does not answer: {error or type(error).__name__}"
         if asyncio.get_running_loop().time() + _PAUSE_SECONDS > deadline:

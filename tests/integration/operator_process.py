@@ -157,6 +157,10 @@ class OperatorProcess:
         assert self._process is not None, "the operator does not run"
         return self._process.wait(60)
 
+    def exposition(self) -> str:
+        """Return all of its metrics as Prometheus reads them."""
+        return httpx.get(self._url("metrics"), trust_env=False, timeout=10).text
+
     def metric(self, name: str, /, **labels: str) -> float:
         """Return the sum of a metric's samples that carry the labels."""
         text = httpx.get(self._url("metrics"), params={"name[]": name}, trust_env=False, timeout=10).text

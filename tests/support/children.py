@@ -30,7 +30,7 @@ _KEY = {"secretRef": {"name": "keys", "key": "token"}}
 _TOOL_USE: Mapping[str, Any] = {
     "environment": {"uri": "pvc://data/company"},
     "instances": {"file": "test.json"},
-    "scorer": {"judge": {"model": "m", "url": "https://scorer/v1", **_KEY}},
+    "scorer": {"kind": "Judge", "judge": {"model": "m", "url": "https://scorer/v1", **_KEY}},
 }
 _RUN: Mapping[str, Any] = {
     "target": {"modelServerRef": {"name": "server"}},
@@ -59,7 +59,7 @@ def pods_of(settings: Settings) -> dict[str, dict[str, Any]]:
     harbor = {"dataset": {"uri": "pvc://data/tasks"}, "environment": {"kind": "Process"}}
     found["benchmark with a judge"] = _benchmark(settings, judge=judge, shards=2)
     found["benchmark without pods"] = _benchmark(settings, suite={"harbor": harbor}, agent={"name": "whetstone"})
-    found["tool use"] = _benchmark(settings, suite={"toolUse": _TOOL_USE}, agent={"name": "whetstone"})
+    found["tool use"] = _benchmark(settings, suite={"toolUse": _TOOL_USE})
     return {name: template["spec"] for name, template in found.items()}
 
 

@@ -27,7 +27,7 @@ from whetstone_agent.agents.errors import (
     TargetChangedError,
 )
 from whetstone_agent.agents.usage import Usage, outgrown
-from whetstone_agent.api_key import authorization
+from whetstone_agent.api_key import authorization, without_keys
 
 log = logging.getLogger(__name__)
 
@@ -286,7 +286,7 @@ class Door:
         async with self._client.post(f"{self._server_url}/{call.route}", json=call.body) as answer:
             if answer.status == 200:
                 return await self._success(call, answer)
-            text = await answer.text()
+            text = without_keys(await answer.text())
             said = f"answers {answer.status}: {text[:500]}"
             if answer.status == 404:
                 return self._fail(call.session, TargetChangedError(f"{self.served_name!r} is no longer served: {said}"))

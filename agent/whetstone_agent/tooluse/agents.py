@@ -9,7 +9,7 @@ from openai import APIConnectionError, APIStatusError, OpenAI
 
 from whetstone_agent.agents.errors import ModelRefusedError
 from whetstone_agent.agents.usage import outgrown
-from whetstone_agent.api_key import NO_KEY
+from whetstone_agent.api_key import NO_KEY, without_keys
 from whetstone_agent.tooluse.conversation import Conversation, Turn
 from whetstone_agent.tooluse.outcomes import End
 
@@ -124,7 +124,7 @@ class ModelAgent:
         except APIStatusError as error:
             if outgrown(error.status_code, error.response.text):
                 raise ContextOutgrownError(error.message) from error
-            trouble = f"{settings.url} answers {error.status_code}: {error.message}"
+            trouble = f"{settings.url} answers {error.status_code}: {without_keys(error.message)}"
             if error.status_code in REFUSED:
                 raise ModelRefusedError(trouble) from error
             raise ModelFailedError(trouble) from error

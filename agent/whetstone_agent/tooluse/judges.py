@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from openai import APIConnectionError, APIStatusError, OpenAI
 
 from whetstone_agent.agents.errors import ModelRefusedError
-from whetstone_agent.api_key import NO_KEY
+from whetstone_agent.api_key import NO_KEY, without_keys
 from whetstone_agent.tooluse.agents import REFUSED, ModelSettings
 
 _RETRIES: Final = 3
@@ -142,7 +142,7 @@ class Judge:
                 seed=seed,
             )
         except APIStatusError as error:
-            trouble = f"judge {settings.url} answers {error.status_code}: {error.message}"
+            trouble = f"judge {settings.url} answers {error.status_code}: {without_keys(error.message)}"
             if error.status_code in REFUSED:
                 raise ModelRefusedError(trouble) from error
             raise JudgeFailedError(trouble) from error

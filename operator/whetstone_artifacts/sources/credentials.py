@@ -1,5 +1,6 @@
 """What a place asks for, read from a mounted Secret."""
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,9 @@ KNOWN_KEYS: Mapping[Scheme, tuple[str, ...]] = {
     Scheme.OCI: ("username", "password", ".dockerconfigjson", "plainHTTP", CA_KEY),
 }
 """Keys that a Secret may have, by scheme; others are not read."""
+_OPEN_KEYS = frozenset({"HF_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_REGION", "username", "plainHTTP", CA_KEY})
+"""Keys that are no secrets; messages need them."""
+_LEAST_HIDDEN = 6
 _PAIRS: Mapping[Scheme, tuple[str, str]] = {
     Scheme.S3: ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
     Scheme.HTTPS: ("username", "password"),
@@ -48,6 +52,15 @@ class Credentials:
     def get(self, key: str) -> str | None:
         """Return a value, None where the Secret lacks it."""
         return self.values.get(key) or None
+
+    def hidden(self, text: str) -> str:
+        """Return a text without the secrets of these keys: a place may repeat in its answer what it was sent."""
+        user, password = self.values.get("username", ""), self.values.get("password", "")
+        basic = base64.b64encode(f"{user}:{password}".encode()).decode() if password else ""
+        for secret in (basic, *(value for key, value in self.values.items() if key not in _OPEN_KEYS)):
+            # A shorter one would be found by chance in any word.
+            text = text.replace(secret, "***") if len(secret) >= _LEAST_HIDDEN else text
+        return text
 
 
 def missing_key(scheme: Scheme, keys: set[str]) -> str | None:

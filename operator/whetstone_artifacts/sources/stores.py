@@ -35,13 +35,15 @@ class Store:
     Args:
         uri: The place, for messages.
         filesystem: The file system.
+        credentials: What it was made with; messages repeat none of it.
     """
 
     attempts = READ_ATTEMPTS
 
-    def __init__(self, uri: str, filesystem: Any) -> None:
+    def __init__(self, uri: str, filesystem: Any, credentials: Credentials) -> None:
         self.uri = uri
         self._filesystem = filesystem
+        self._credentials = credentials
 
     def read(self, file: RemoteFile, start: int, length: int) -> bytes:
         """Return so many bytes from an offset.
@@ -65,7 +67,8 @@ class Store:
         except ArtifactError:
             raise
         except Exception as error:
-            raise self._explained(error) from error
+            told = self._explained(error)
+            raise ArtifactError(told.reason, self._credentials.hidden(told.message)) from error
 
     def _explained(self, error: BaseException) -> ArtifactError:
         status = http_status(error)
@@ -105,6 +108,7 @@ class S3Store(Store):
                 use_listings_cache=False,
                 skip_instance_cache=True,
             ),
+            credentials,
         )
 
     def file(self) -> RemoteFile:
@@ -187,7 +191,8 @@ class HttpsStore(Store):
         options: dict[str, Any] = {}
         if credentials.ca_file is not None:
             options["ssl"] = ssl.create_default_context(cafile=str(credentials.ca_file))
-        super().__init__(uri, HTTPFileSystem(client_kwargs=client, encoded=True, skip_instance_cache=True, **options))
+        filesystem = HTTPFileSystem(client_kwargs=client, encoded=True, skip_instance_cache=True, **options)
+        super().__init__(uri, filesystem, credentials)
 
     def files(self, content: Content) -> list[RemoteFile]:
         """Return the files to fetch.
@@ -251,9 +256,8 @@ class OnHub(Store):
         # False, not None: a token of the process must never be sent for a user who gave none.
         token: str | bool = credentials.get("HF_TOKEN") or False
         self._api = HfApi(endpoint=endpoint, token=token)
-        super().__init__(
-            uri, HfFileSystem(endpoint=endpoint, token=token, use_listings_cache=False, skip_instance_cache=True)
-        )
+        filesystem = HfFileSystem(endpoint=endpoint, token=token, use_listings_cache=False, skip_instance_cache=True)
+        super().__init__(uri, filesystem, credentials)
 
 
 class HubStore(OnHub):

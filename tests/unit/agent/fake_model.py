@@ -16,7 +16,8 @@ type Mind = Callable[[list[dict[str, str]]], str | dict[str, Any]]
 class FakeModel:
     """Serves one name.
 
-    `faults` are statuses that the next requests are answered with; `answers_as` is the version that the header names;
+    `faults` are statuses that the next requests are answered with, 200 for a good answer; `answers_as` is the version
+    that the header names;
     `keys` are the values of `Authorization` that requests came with.
     """
 
@@ -49,9 +50,11 @@ class FakeModel:
         body = await request.json()
         self.requests.append(body)
         self.keys.add(request.headers.get("Authorization"))
-        if self.faults:
-            status = self.faults.pop(0)
+        status = self.faults.pop(0) if self.faults else 200
+        if status != 200:
             message = "This model's maximum context length is 8 tokens" if status == 400 else "no"
+            # Some servers repeat what they refuse.
+            message = f"no such key: {request.headers.get('Authorization')}" if status == 401 else message
             return web.json_response({"error": {"message": message}}, status=status)
         if body["model"] != self.name:
             message = f"The model `{body['model']}` does not exist."

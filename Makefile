@@ -35,7 +35,7 @@ test-trainer: $(STAMP) ## The trainer's tests, in an environment with torch
 
 test-integration: $(STAMP) ## Tests against a real API server without a node
 	@$(DEV) build-tools
-	$(PYTEST) tests/integration -q
+	$(PYTEST) tests/integration -q -m "not long"
 
 test-cluster: $(STAMP) ## Tests on the local node, but for the slow ones
 	@$(DEV) cluster up
@@ -46,6 +46,8 @@ test-long: $(STAMP) ## Everything slow: the whole demo, restarts, deletions
 	@$(DEV) cluster up
 	@$(DEV) images
 	@$(DEV) test-trainer -- -m long
+	@$(DEV) build-tools
+	$(PYTEST) tests/integration -q -m long
 	$(PYTEST) tests/cluster -q -m long
 	@$(DEV) demo
 

@@ -26,7 +26,7 @@ _ROLES = ("ClusterRole", "Role")
 _ACCOUNTS = {
     "whetstone-operator": "in every namespace, or in `watchNamespaces` where that value names some",
     "whetstone-leader": "in the operator's own namespace",
-    "whetstone-token-reviewer": "for the cluster",
+    "whetstone-token-reviewer": "for the cluster; its name ends in the operator's namespace",
     "whetstone-runner": "in each of `servedNamespaces`",
 }
 """Each role with where its account has it."""
@@ -94,7 +94,7 @@ def _of_document(text: str) -> Iterator[Right]:
     document: dict[str, Any] = yaml.safe_load(text) or {}
     if document.get("kind") not in _ROLES:
         return
-    role, reasons = document["metadata"]["name"], _reasons(text)
+    role, reasons = document["metadata"]["name"].removesuffix(f"-{SYSTEM_NAMESPACE}"), _reasons(text)
     for rule, reason in zip(document["rules"], reasons, strict=True):
         if not reason:
             raise DevError(f"{role}: the rule about {', '.join(rule['resources'])} has no comment; say what it is for")

@@ -40,7 +40,7 @@ CLUSTER: Final = {
     "DEBIAN_SUITE": ("Debian", "base of the images that the local cluster runs"),
 }
 """Constants of `versions.py`: the product's name, and for what it is tested. One that is missing here has a row too."""
-_TOOLS: Final = frozenset({"UV", "NODE_HELPER"})
+_TOOLS: Final = frozenset({"UV", "NODE_HELPER", "HEALTH"})
 """Constants of `versions.py` that users never meet."""
 LIBRARIES: Final = {
     "operator": ("kopf", "kubernetes", "pydantic"),

@@ -92,6 +92,12 @@ def _node_helper(work: Path) -> list[str]:
     return [""]
 
 
+def _health(work: Path) -> list[str]:
+    for name in ("go.mod", "go.sum", "main.go"):
+        shutil.copy(_SOURCES / "health" / name, work)
+    return [""]
+
+
 def _local_path(work: Path) -> list[str]:
     module = _module_folder("github.com/rancher/local-path-provisioner", versions.LOCAL_PATH, work=work)
     for name in ("go.mod", "go.sum", "main.go", "provisioner.go", "util.go"):
@@ -149,6 +155,8 @@ KUEUE = Program("kueue", versions.KUEUE, "6 to 12 minutes on 2 cores", _kueue, m
 """The queueing system, for tests of `queueName`; built when the first of them runs."""
 KUBE_ROUTER = Program("kube-router", versions.KUBE_ROUTER, "2 to 4 minutes on 2 cores", _kube_router)
 """Enforces NetworkPolicies, for tests of trials' networks; built when the first of them runs."""
+HEALTH = Program("health", versions.HEALTH, "1 minute", _health)
+"""What Argo CD's health checks and kstatus say of objects; built when the first test of it runs."""
 CONTAINERD, CONTAINERD_SHIM, CTR = (
     Program(name, versions.CONTAINERD, "1 minute", _containerd_part(name))
     for name in ("containerd", "containerd-shim-runc-v2", "ctr")

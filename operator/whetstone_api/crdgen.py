@@ -23,7 +23,7 @@ from pydantic_core import core_schema
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.modelserver import ModelServer
-from whetstone_api.schema import ApiModel, PrinterColumn, Resource, Rule, RunToEndSpec
+from whetstone_api.schema import NOT_OBSERVED, ApiModel, PrinterColumn, Resource, Rule, RunToEndSpec
 from whetstone_api.vocabulary import GROUP, MAX_OBJECT_NAME, VERSION, Label
 
 KINDS: tuple[type[Resource], ...] = (BenchmarkRun, LoRATrainingJob, ModelServer)
@@ -249,6 +249,7 @@ def resource_schema(kind: type[Resource]) -> Node:
         )
         for part in ("spec", "status")
     }
+    parts["status"]["default"] = {"observedGeneration": NOT_OBSERVED}
     spec = kind.model_fields["spec"].annotation
     rules = [*NAME_RULES, *(success_rules(spec) if isinstance(spec, type) and issubclass(spec, RunToEndSpec) else [])]
     return {

@@ -123,6 +123,10 @@ class Condition(ApiModel):
     """The generation that this condition was decided for."""
 
 
+NOT_OBSERVED = -1
+"""`status.observedGeneration` of an object that no operator has looked at; kstatus calls one without status current."""
+
+
 class Status(ApiModel):
     """What the status of every kind starts with."""
 
@@ -131,7 +135,7 @@ class Status(ApiModel):
     )
     """What is true of the object now, one entry a type."""
     observed_generation: int | None = None
-    """The generation that this status was decided for."""
+    """The generation that this status was decided for; -1 before the operator has looked at the object."""
 
     def is_true(self, condition: str) -> bool:
         """Return whether a condition of this type is True."""

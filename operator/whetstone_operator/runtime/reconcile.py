@@ -8,7 +8,7 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
-from whetstone_api.schema import Resource, RunToEndSpec
+from whetstone_api.schema import NOT_OBSERVED, Resource, RunToEndSpec
 from whetstone_api.vocabulary import API_VERSION, ConditionType, Reason
 
 from whetstone_operator.kinds import Key, key_of, kind_of_key
@@ -82,7 +82,7 @@ class Work[R: Resource]:
         self.conditions = Conditions(
             status.get("conditions") or [], generation=resource.metadata.generation, now=self.now
         )
-        self.new = not status.get("observedGeneration")
+        self.new = status.get("observedGeneration", NOT_OBSERVED) == NOT_OBSERVED
         self.run_to_end = isinstance(getattr(resource, "spec", None), RunToEndSpec)
         self.ended: Finished | None = None
         self.requeue_after: float | None = None

@@ -46,6 +46,15 @@ def pods_of(settings: Settings) -> dict[str, dict[str, Any]]:
     Args:
         settings: What the administrator decided.
     """
+    return {name: template["spec"] for name, template in templates_of(settings).items()}
+
+
+def templates_of(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return the templates of pods by what they are for, with their labels.
+
+    Args:
+        settings: What the administrator decided.
+    """
     server = ModelServer.model_validate(_wire("server", _SERVER))
     found = {"engine": build_template(server, settings)}
     for stage in (PREPARE, TRAIN, MERGE):
@@ -60,7 +69,7 @@ def pods_of(settings: Settings) -> dict[str, dict[str, Any]]:
     found["benchmark with a judge"] = _benchmark(settings, judge=judge, shards=2)
     found["benchmark without pods"] = _benchmark(settings, suite={"harbor": harbor}, agent={"name": "whetstone"})
     found["tool use"] = _benchmark(settings, suite={"toolUse": _TOOL_USE})
-    return {name: template["spec"] for name, template in found.items()}
+    return found
 
 
 def operators_pod(values: Mapping[str, Any]) -> dict[str, Any]:

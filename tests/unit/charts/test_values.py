@@ -29,6 +29,7 @@ OTHER: Mapping[str, Any] = {
     "watchNamespaces": ["other"],
     "networkPolicy.enabled": False,
     "networkPolicy.metricsFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+    "networkPolicy.trialsExcept": ["172.16.0.0/12"],
     "prices.currency": "USD",
     "prices.devices": [{"resource": "other", "perHour": "1"}],
     "monitoring.scrape": False,

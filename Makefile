@@ -7,7 +7,7 @@ STAMP := .venv/.whetstone-stamp
 DEMO := $(if $(REGISTRY),--registry '$(REGISTRY)') $(if $(INSECURE_REGISTRY),--insecure-registry) \
 	$(if $(STORAGE_CLASS),--storage-class '$(STORAGE_CLASS)') $(if $(SMALL),--small) $(if $(DRY_RUN),--dry-run)
 .DEFAULT_GOAL := help
-.PHONY: help venv generate verify lint test test-unit test-integration test-trainer test-cluster test-long demo demo-down cluster cluster-down cluster-status images clean bench
+.PHONY: help venv generate verify lint test test-unit test-integration test-trainer test-cluster test-long demo demo-down cluster cluster-down cluster-status images clean bench sbom audit
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -60,6 +60,12 @@ generate: $(STAMP) ## Rewrite everything that is generated (CRDs, docs pages, da
 
 verify: $(STAMP) ## Generated files are current, lint, types, import contracts, charts
 	@$(DEV) verify
+
+sbom: $(STAMP) ## Write what is in the images to build/sbom, as CycloneDX
+	@$(DEV) sbom
+
+audit: $(STAMP) ## Ask PyPI whether a package of the images has a known hole (needs the network)
+	@$(DEV) audit
 
 lint: $(STAMP) ## Format and fix what ruff can fix
 	for part in "check --fix" format; do .venv/bin/ruff $$part operator server trainer agent dev tests bench; done

@@ -65,6 +65,19 @@ def _generate(_: argparse.Namespace) -> None:
     sys.exit(generate())
 
 
+def _sbom(_: argparse.Namespace) -> None:
+    from whetstone_dev.sbom import FOLDER, write_all
+
+    write_all()
+    print(f"written to {FOLDER}")
+
+
+def _audit(_: argparse.Namespace) -> None:
+    from whetstone_dev.sbom import audit
+
+    audit()
+
+
 def _test_trainer(arguments: argparse.Namespace) -> None:
     from whetstone_dev.trainer_tests import run_trainer_tests
 
@@ -97,6 +110,8 @@ def _parser() -> argparse.ArgumentParser:
     add("demo-down", _demo_down, "remove what the demo made on the local cluster, or on that of KUBECONFIG")
     add("verify", _verify, "check generated files, lint, types, import contracts and charts")
     add("generate", _generate, "rewrite everything that is generated")
+    add("sbom", _sbom, "write what is in the images to build/sbom, as CycloneDX")
+    add("audit", _audit, "ask PyPI whether a package of the images has a known hole")
     trainer = add("test-trainer", _test_trainer, "run the trainer's tests in an environment with torch")
     trainer.add_argument("pytest", nargs="*", help="further arguments for pytest")
     return parser

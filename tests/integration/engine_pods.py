@@ -147,6 +147,12 @@ class EnginePod:
         """Answer them again."""
         self._portal.call(self.engine.lists_go_on.set)
 
+    def renew_token(self, token: bytes) -> None:
+        """Give both another token, as a kubelet does some time after its Secret has changed."""
+        renewed = self._folder / "token.new"
+        renewed.write_bytes(token)
+        renewed.rename(self._folder / "token")
+
     def kill_sidecar(self) -> None:
         """Kill the sidecar without any warning, and start it again as a kubelet does."""
         assert self._process is not None

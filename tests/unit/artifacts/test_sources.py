@@ -66,6 +66,18 @@ def secret(folder: Path, **values: str) -> Path:
     return folder
 
 
+def test_pickles_and_programs_are_left_out(tmp_path: Path, hub: Served) -> None:
+    source = tmp_path / "hub/team/tools"
+    digest = make_adapter(source, history=lineage())
+    for name in ("adapter_model.bin", "training_args.bin", "pytorch_model.pt", "modeling_evil.py", "setup.sh"):
+        (source / name).write_bytes(b"\x80\x04")
+
+    fetch(on_hub(hub), tmp_path / "t", digest)
+
+    assert not [path for path in (tmp_path / "t").iterdir() if path.suffix in (".bin", ".pt", ".py", ".sh")]
+    assert not [one for one in hub.asked if one.path.endswith((".bin", ".pt", ".py", ".sh"))]
+
+
 def on_web(web: Served, path: str, **values: str) -> Remote:
     """Open a place on the web server, trusting its certificate."""
     return open_place(f"{web.url}/{path}", Credentials(values=values, ca_file=web.ca_file))

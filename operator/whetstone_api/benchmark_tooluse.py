@@ -19,6 +19,8 @@ RETRIEVER_KEY_VARIABLE = "WHETSTONE_RETRIEVER_KEY"
 """The runner's variable with what Elasticsearch asks for."""
 OVERSEER_KEY_VARIABLE = "WHETSTONE_OVERSEER_KEY"
 """The runner's variable with the key of the overseer."""
+WITNESS_KEY_VARIABLE = "WHETSTONE_WITNESS_KEY"
+"""The runner's variable with the key of the expert's witness."""
 
 
 class InstanceOrder(StrEnum):
@@ -180,12 +182,18 @@ class ExpertSpec(ApiModel):
     """Whether the action of the one who does not act is kept too, at every step."""
     branches: Annotated[int, Field(ge=0, le=100)] = 0
     """Steps of a trial at most from which the other way is gone to its end too."""
+    witness: ModelEndpoint | None = None
+    """A model that sees what calls beside the trajectory gave, and says where the next call of it is spared by that."""
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="self.mode != 'None' || (!self.alternates && self.branches == 0)",
             message="alternates and branches need an expert; set mode",
         ),
         Rule(rule="self.branches == 0 || self.alternates", message="branches need alternates: true"),
+        Rule(
+            rule="!has(self.witness) || self.mode in ['Random', 'Informed']",
+            message="a witness sees the model's steps; set mode Random or Informed, or leave witness out",
+        ),
     )
 
     @property
@@ -244,13 +252,14 @@ class ToolUseSuite(ApiModel):
     @property
     def secrets(self) -> dict[str, SecretKeyRef]:
         """Keys that it needs, by the field that names them."""
-        judge, overseer = self.scorer.judge, self.overseer
+        judge, overseer, witness = self.scorer.judge, self.overseer, self.expert.witness
         search = self.retriever.elasticsearch if self.retriever is not None else None
         named = {
             "api": self.api.secret_ref,
             "retriever.elasticsearch": search.secret_ref if search is not None else None,
             "scorer.judge": judge.secret_ref if judge is not None else None,
             "overseer": overseer.secret_ref if overseer is not None else None,
+            "expert.witness": witness.secret_ref if witness is not None else None,
         }
         return {f"spec.suite.toolUse.{name}.secretRef": one for name, one in named.items() if one is not None}
 

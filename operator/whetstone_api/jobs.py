@@ -209,3 +209,5 @@ class ToolUseConfig(RunConfig):
     """Base URL of the API of the model that compares answers, ending in `/v1`; absent where none does."""
     overseer_url: str | None = None
     """The same of the overseer."""
+    witness_url: str | None = None
+    """The same of the expert's witness."""

@@ -159,6 +159,8 @@ class ToolUseFigures(WireModel):
     expert_steps: int = 0
     overseer_silent: int = 0
     """Steps after which the overseer said nothing that can be used."""
+    witness_silent: int = 0
+    """Steps after which the expert's witness said nothing that can be used."""
 
 
 class RunArtifact(WireModel):

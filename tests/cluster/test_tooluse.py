@@ -88,7 +88,7 @@ def test_a_wrong_key_of_the_service_makes_trials_void_and_the_run_invalid(compan
     company.kube.apply(secret, namespace=company.namespace)
     api = {"url": "http://company:8080", "secretRef": {"name": "wrong", "key": "token"}}
     asked = spec("refused", suite={"api": api, "expert": {"mode": "GroundTruth"}})
-    asked["suite"]["toolUse"]["instances"]["limit"] = 1
+    asked["suite"]["toolUse"]["instances"] = {"file": "test.json", "include": ["email-*-0"], "limit": 1}
     company.apply("BenchmarkRun", "refused", asked)
     run = company.end("refused")
     assert run["status"]["results"]["void"] == 1

@@ -27,8 +27,9 @@ from whetstone_agent.tooluse.agreement import agreement, read_labelled
 from whetstone_agent.tooluse.api_client import ApiClient
 from whetstone_agent.tooluse.api_tools import Mode
 from whetstone_agent.tooluse.conversation import Protocol
+from whetstone_agent.tooluse.elasticsearch import Elasticsearch
 from whetstone_agent.tooluse.env import EnvironmentSettings, ToolUseEnv
-from whetstone_agent.tooluse.errors import EnvironmentDataError
+from whetstone_agent.tooluse.errors import ApiError, EnvironmentDataError
 from whetstone_agent.tooluse.expert import ExpertMode, ExpertSettings
 from whetstone_agent.tooluse.judges import PROMPTS, Judge, JudgeFailedError, Matter
 from whetstone_agent.tooluse.runs import AnotherRunError, RunSummary, read_run, run_set
@@ -77,6 +78,10 @@ def _run(options: argparse.Namespace) -> int:
         api = stack.enter_context(ApiClient(url, headers=headers)) if url else None
         judge, judge_asked = _judge(options, "judge", stack)
         overseer, overseer_asked = _judge(options, "overseer", stack)
+        witness, witness_asked = _judge(options, "witness", stack)
+        if witness is not None and expert.mode not in (ExpertMode.RANDOM, ExpertMode.INFORMED):
+            raise EnvironmentDataError(["give --witness-model with --expert Random or Informed, and with no other"])
+        search = _search(options, world, stack)
         if (judge is None) == (options.scorer is ScorerName.JUDGE):
             raise EnvironmentDataError(["give --judge-model with --scorer Judge, and with no other"])
         agent, asked = None, {}
@@ -96,7 +101,9 @@ def _run(options: argparse.Namespace) -> int:
         summary = run_set(
             instances,
             options.out,
-            make_env=lambda: ToolUseEnv(instances, world, api=api, settings=settings, judge=judge),
+            make_env=lambda: ToolUseEnv(
+                instances, world, api=api, settings=settings, judge=judge, retriever=search, witness=witness
+            ),
             agent=agent,
             asked={
                 "instances": hashlib.sha256(options.instances.read_bytes()).hexdigest(),
@@ -107,6 +114,8 @@ def _run(options: argparse.Namespace) -> int:
                 "expert": expert.model_dump(mode="json"),
                 "judge": judge_asked,
                 "overseer": overseer_asked,
+                "witness": witness_asked,
+                "elasticsearch": None if search is None else options.elasticsearch_index_prefix,
             },
             overseer=overseer,
             expert=expert,
@@ -115,6 +124,31 @@ def _run(options: argparse.Namespace) -> int:
         )
     sys.stdout.write(_told(summary))
     return 0
+
+
+def _search(options: argparse.Namespace, world: World, stack: contextlib.ExitStack) -> Elasticsearch | None:
+    """Return the Elasticsearch that searches, which has an index for each collection; None where the indexes here do.
+
+    Raises:
+        EnvironmentDataError: It does not answer, refuses the key or lacks an index.
+    """
+    if options.elasticsearch_url is None:
+        return None
+    try:
+        search = Elasticsearch(
+            options.elasticsearch_url,
+            authorization=os.environ.get(options.elasticsearch_authorization_env or ""),
+            authority=options.elasticsearch_authority,
+            index_prefix=options.elasticsearch_index_prefix,
+        )
+    except OSError as error:
+        raise EnvironmentDataError([f"--elasticsearch-authority: {error}"]) from error
+    stack.enter_context(search)
+    try:
+        search.check(world.collections)
+    except ApiError as error:
+        raise EnvironmentDataError([f"--elasticsearch-url: {error}"]) from error
+    return search
 
 
 def _judge(
@@ -126,7 +160,7 @@ def _judge(
         return None, None
     settings = ModelSettings(url=given[f"{role}_url"], model=given[f"{role}_model"])
     key = os.environ.get(given[f"{role}_key_env"] or "", "") or NO_KEY
-    matters = (Matter.HOPELESS,) if role == "overseer" else (Matter.ANSWER, Matter.DECLINE)
+    matters = _MATTERS[role]
     asked = {name: value for name, value in asdict(settings).items() if name in ("model", "temperature", "seed")}
     prompts = {str(one): PROMPTS[one] for one in matters}
     return stack.enter_context(Judge(settings, api_key=key)), {**asked, "prompts": prompts}
@@ -161,6 +195,11 @@ def _told(summary: RunSummary) -> str:
     return "\n".join([*lines, f"void: {summary.void} of {summary.instances}; ends: {counts}"]) + "\n"
 
 
+_MATTERS = {
+    "judge": (Matter.ANSWER, Matter.DECLINE),
+    "overseer": (Matter.HOPELESS,),
+    "witness": (Matter.WITNESSED,),
+}
 _COMMANDS = {"run": _run, "compare": _compare, "agreement": _agreement}
 
 
@@ -176,6 +215,8 @@ def _parser() -> argparse.ArgumentParser:
     _agent_flags(run)
     _judge_flags(run, "judge", needed=False)
     _judge_flags(run, "overseer", needed=False)
+    _judge_flags(run, "witness", needed=False)
+    _search_flags(run)
     compare = commands.add_parser("compare", help="preferences between whole trajectories of runs by different agents")
     compare.add_argument("runs", type=Path, nargs="+", help="folders of results")
     compare.add_argument("--out", type=Path, required=True, help="file to write")
@@ -218,6 +259,13 @@ def _judge_flags(parser: argparse.ArgumentParser, role: str, *, needed: bool) ->
     parser.add_argument(f"--{role}-model", required=needed, help=f"model of the {role}")
     parser.add_argument(f"--{role}-url", default="http://127.0.0.1:8000/v1", help="its API (default %(default)s)")
     parser.add_argument(f"--{role}-key-env", help="environment variable with its key")
+
+
+def _search_flags(run: argparse.ArgumentParser) -> None:
+    run.add_argument("--elasticsearch-url", help="searches in place of the indexes that are made here")
+    run.add_argument("--elasticsearch-authorization-env", help="environment variable with its header Authorization")
+    run.add_argument("--elasticsearch-authority", type=Path, help="its certificate authority, PEM")
+    run.add_argument("--elasticsearch-index-prefix", default="", help="stands before a collection's name")
 
 
 def _choice(parser: argparse.ArgumentParser, flag: str, default: StrEnum, told: str) -> None:

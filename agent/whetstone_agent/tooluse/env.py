@@ -92,6 +92,8 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         settings: How episodes run.
         judge: Compares answers, with the scorer `Judge`.
         retriever: Searches in place of the world's own indexes.
+        witness: Says whether the result of a call that is not in the trajectory tells what the next one of it is for;
+            that one then counts as made.
 
     Raises:
         ValueError: The scorer is `Judge`, and there is none.
@@ -108,7 +110,9 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         settings: EnvironmentSettings | None = None,
         judge: Judge | None = None,
         retriever: Retriever | None = None,
+        witness: Judge | None = None,
     ) -> None:
+        self._witness = witness
         self._retriever: Retriever = retriever or world
         self.settings = settings or EnvironmentSettings()
         if (self.settings.scorer is ScorerName.JUDGE) != (judge is not None):
@@ -126,6 +130,11 @@ class ToolUseEnv(gymnasium.Env[str, str]):
     def toolbox(self) -> Toolbox:
         """Tools of the instance that runs."""
         return self._toolbox
+
+    @property
+    def witness_silent(self) -> int:
+        """Steps of the episode so far after which the witness said nothing that can be used."""
+        return self._witness_silent
 
     @property
     def instance(self) -> Instance:
@@ -151,6 +160,7 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         self._left = list(range(len(instance.trajectory)))
         self._seen: set[str] = set()
         self._row: list[str] = []
+        self._witness_silent = 0
         policy = f"\n\nPolicy: {instance.tool_usage.strip()}" if instance.tool_usage.strip() else ""
         return f"{instance.question}{policy}", {"instance": instance.id}
 
@@ -178,6 +188,8 @@ class ToolUseEnv(gymnasium.Env[str, str]):
             observation, category = self._call(*resolved)
         except ApiError as error:
             return self._result(_error(str(error)), StepCategory.API_FAILED, end=_ENDS[type(error)])
+        if category is StepCategory.UNHELPFUL and self._is_witnessed(action, observation):
+            category = StepCategory.HELPFUL
         return self._result(observation, category)
 
     def ground_truth(self) -> list[Action]:
@@ -265,6 +277,21 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         if place is not None:
             self._left.remove(place)
         return category
+
+    def _is_witnessed(self, action: str, observation: str) -> bool:
+        """Say whether a result tells what the next call of the trajectory is for, which then counts as made."""
+        if self._witness is None or not self._left or not self.instance.answerable:
+            return False
+        wanted = self._toolbox.render(self.instance.trajectory[self._left[0]]).to_text()
+        try:
+            told = self._witness.witnesses(self.instance.question, wanted=wanted, made=action, result=observation)
+        except (JudgeUnclearError, JudgeFailedError):
+            # The expert then makes a call that might have been spared.
+            self._witness_silent += 1
+            return False
+        if told:
+            del self._left[0]
+        return told
 
     def _worth(self, step: Step, found: set[str], *, repeated: bool) -> tuple[StepCategory, int | None]:
         """Return what a call is worth, and the place in the trajectory that it fills."""

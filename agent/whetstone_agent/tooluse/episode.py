@@ -79,6 +79,8 @@ class EpisodeRecord(WireModel):
     """For the other way to go on from a step of an episode: that step, counted from 0."""
     overseer_silent: int = 0
     """Steps after which the overseer said nothing that can be used."""
+    witness_silent: int = 0
+    """Steps after which the expert's witness said nothing that can be used."""
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
     prompt_tokens: int = Field(default=0, ge=0)
@@ -265,6 +267,7 @@ class _Run:
             protocol=self._talk.protocol,
             steps=self._steps,
             overseer_silent=self._silent,
+            witness_silent=self._env.witness_silent,
             messages=self._talk.messages,
             tools=self._talk.tools,
             prompt_tokens=self._tokens[0],

@@ -34,6 +34,7 @@ def tool_use_figures(
         agent_steps=steps - helped,
         expert_steps=helped,
         overseer_silent=sum(one.overseer_silent for one in episodes),
+        witness_silent=sum(one.witness_silent for one in episodes),
     )
 
 

@@ -1,6 +1,6 @@
-"""Models that judge: whether an answer means the accepted one, and whether an episode is hopeless.
+"""Models that judge: whether an answer means the accepted one, an episode is hopeless, or a result tells enough.
 
-Both are asked for yes or no. What they are asked is `PROMPTS`, which a run records with its settings.
+All are asked for yes or no. What they are asked is `PROMPTS`, which a run records with its settings.
 """
 
 import re
@@ -33,6 +33,8 @@ class Matter(StrEnum):
     """Whether a reply says that the question cannot be answered."""
     HOPELESS = "Hopeless"
     """Whether an episode will lead nowhere."""
+    WITNESSED = "Witnessed"
+    """Whether a result tells what another call is for."""
 
 
 PROMPTS: Final[dict[Matter, str]] = {
@@ -62,6 +64,17 @@ Question: {question}
 {steps}
 
 Is it hopeless? Reply with yes or no and nothing else.""",
+    Matter.WITNESSED: """\
+An agent answers a question by calling tools, one a step. The known solution makes the call below next. The agent \
+called something else. Say whether the result of that tells all that the call of the solution is for, so that it need \
+not be made any more.
+
+Question: {question}
+Call of the solution: {wanted}
+Call of the agent: {made}
+Result: {result}
+
+Reply with yes or no and nothing else.""",
 }
 
 
@@ -120,6 +133,17 @@ class Judge:
             f"Step {number}: {action}\nResult: {result}" for number, (action, result) in enumerate(steps, 1)
         )
         return self._ask(Matter.HOPELESS, question=question, steps=told)
+
+    def witnesses(self, question: str, *, wanted: str, made: str, result: str) -> bool:
+        """Say whether a call's result tells what another call is for; raises as `matches` does.
+
+        Args:
+            question: What is asked.
+            wanted: The call of the known solution.
+            made: The agent's call.
+            result: What that gave.
+        """
+        return self._ask(Matter.WITNESSED, question=question, wanted=wanted, made=made, result=result)
 
     def _ask(self, matter: Matter, **fields: str) -> bool:
         prompt = PROMPTS[matter].format(**fields)

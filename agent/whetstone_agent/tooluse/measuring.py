@@ -87,7 +87,7 @@ class Trials:
     Args:
         config: What to do.
         selection: World and instances.
-        services: API, judge and overseer.
+        services: API, Elasticsearch and models that judge.
         door: The way to the model; None where nobody asks it.
         counter: Counts the trials.
         progress: Told whenever the count changes.
@@ -231,6 +231,7 @@ class Trials:
                 settings=environment_settings(self._config.tool_use),
                 judge=self._services.judge,
                 retriever=self._services.search,
+                witness=self._services.witness,
             )
         env: ToolUseEnv = self._own.env
         return env

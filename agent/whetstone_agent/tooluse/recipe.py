@@ -96,4 +96,9 @@ def _expert(expert: ExpertSpec) -> dict[str, Any]:
         ExpertMode.INFORMED: ("initialLimit", "recentLimit"),
     }[expert.mode]
     given = expert.to_wire()
-    return {"mode": str(expert.mode), **{name: given[name] for name in (*counting, "alternates", "branches")}}
+    witness = {"witness": _model(expert.witness, Matter.WITNESSED)} if expert.witness is not None else {}
+    return {
+        "mode": str(expert.mode),
+        **{name: given[name] for name in (*counting, "alternates", "branches")},
+        **witness,
+    }

@@ -1,4 +1,4 @@
-"""What a run with a `toolUse` suite calls beside the model: the API, Elasticsearch, judge and overseer."""
+"""What a run with a `toolUse` suite calls beside the model: the API, Elasticsearch, judge, overseer and witness."""
 
 import contextlib
 import os
@@ -6,6 +6,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from whetstone_api.benchmark_tooluse import (
     OVERSEER_KEY_VARIABLE,
     RETRIEVER_KEY_VARIABLE,
     SCORER_KEY_VARIABLE,
+    WITNESS_KEY_VARIABLE,
 )
 from whetstone_api.jobs import ToolUseConfig
 from whetstone_api.model_endpoint import ModelEndpoint
@@ -45,6 +47,7 @@ class Services:
     search: Elasticsearch | None
     judge: Judge | None
     overseer: Judge | None
+    witness: Judge | None
 
 
 def open_services(config: ToolUseConfig, world: World, stack: contextlib.ExitStack) -> Services:
@@ -61,13 +64,14 @@ def open_services(config: ToolUseConfig, world: World, stack: contextlib.ExitSta
     suite = config.tool_use
     judge = _model(suite.scorer.judge, config.scorer_url, SCORER_KEY_VARIABLE)
     overseer = _model(suite.overseer, config.overseer_url, OVERSEER_KEY_VARIABLE)
+    witness = _model(suite.expert.witness, config.witness_url, WITNESS_KEY_VARIABLE)
     url = _api_url(config, world)
     api = ApiClient(url, headers=_headers(config), timeout_seconds=suite.api.timeout_seconds) if url else None
     search = _search(config)
-    for one in (judge, overseer, api, search):
+    for one in (judge, overseer, witness, api, search):
         if one is not None:
             stack.enter_context(one)
-    return Services(api=api, search=search, judge=judge, overseer=overseer)
+    return Services(api=api, search=search, judge=judge, overseer=overseer, witness=witness)
 
 
 def check_services(
@@ -102,6 +106,10 @@ def check_services(
     if services.overseer is not None:
         overseer = services.overseer
         _heard(lambda: overseer.hopeless("How much is one and one?", []), f"{_SUITE}.overseer")
+    if services.witness is not None:
+        witness = services.witness
+        plain = partial(witness.witnesses, "How much is one and one?", wanted="add 1 1", made="sum 1 1", result="2")
+        _heard(plain, f"{_SUITE}.expert.witness")
 
 
 def _reach(api: ApiClient, patience: float, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:

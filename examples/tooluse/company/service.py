@@ -49,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     key = ""
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         """Answer a request."""
         if hmac.compare_digest(self.headers.get("Authorization", "").encode(), f"Bearer {self.key}".encode()):
             place = urlsplit(self.path)

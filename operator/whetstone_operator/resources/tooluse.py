@@ -7,6 +7,7 @@ from whetstone_api.benchmark_tooluse import (
     OVERSEER_KEY_VARIABLE,
     RETRIEVER_KEY_VARIABLE,
     SCORER_KEY_VARIABLE,
+    WITNESS_KEY_VARIABLE,
     ToolUseSuite,
 )
 from whetstone_api.jobs import RunConfig, ToolUseConfig
@@ -22,23 +23,28 @@ def tool_use_config(suite: ToolUseSuite, common: RunConfig) -> ToolUseConfig:
         common: What is read of every run.
     """
     namespace = common.object.namespace
-    judge, overseer = suite.scorer.judge, suite.overseer
+    judge, overseer, witness = suite.scorer.judge, suite.overseer, suite.expert.witness
     return ToolUseConfig(
         **dict(common),
         tool_use=suite,
         environment_path=suite.environment.mount_path,
         scorer_url=judge.base_url(namespace) if judge is not None else None,
         overseer_url=overseer.base_url(namespace) if overseer is not None else None,
+        witness_url=witness.base_url(namespace) if witness is not None else None,
     )
 
 
 def tool_use_environment(suite: ToolUseSuite | None) -> tuple[dict[str, Any], ...]:
-    """Return the variables with the keys of API, scorer and overseer; none without such a suite."""
+    """Return the variables with the keys of API, scorer, overseer and witness; none without such a suite."""
     if suite is None:
         return ()
     search = suite.retriever.elasticsearch.secret_ref if suite.retriever is not None else None
     keys = ((suite.api.secret_ref, API_KEY_VARIABLE), (search, RETRIEVER_KEY_VARIABLE))
-    models = ((suite.scorer.judge, SCORER_KEY_VARIABLE), (suite.overseer, OVERSEER_KEY_VARIABLE))
+    models = (
+        (suite.scorer.judge, SCORER_KEY_VARIABLE),
+        (suite.overseer, OVERSEER_KEY_VARIABLE),
+        (suite.expert.witness, WITNESS_KEY_VARIABLE),
+    )
     found = [secret_variable(variable, reference) for reference, variable in keys if reference is not None]
     asked = [endpoint_variable(model, variable) for model, variable in models if model is not None]
     return (*found, *(one for one in asked if one is not None))

@@ -167,14 +167,14 @@ def _model(node: str, path: str) -> list[RuleRow]:
                 {f"{path}.modelServerRef": {"name": "server"}},
                 {f"{path}.url": MISSING, f"{path}.secretRef": MISSING},
             ),
-            variant=5 if "judge" in path else 6,
+            variant=6 if path.endswith("overseer") else 5,
         ),
         RuleRow(
             node=f"BenchmarkRun.{node}",
             message="secretRef belongs to url",
             accept=({f"{path}.secretRef": MISSING},),
             reject=({f"{path}.url": MISSING, f"{path}.modelServerRef": {"name": "server"}},),
-            variant=5 if "judge" in path else 6,
+            variant=6 if path.endswith("overseer") else 5,
         ),
     ]
 
@@ -211,6 +211,14 @@ def _tool_use() -> list[RuleRow]:
         ),
         *_model(f"{TOOL_USE}.scorer.judge", f"{TOOL_USE}.scorer.judge"),
         *_model(f"{TOOL_USE}.overseer", f"{TOOL_USE}.overseer"),
+        *_model(f"{TOOL_USE}.expert.witness", f"{TOOL_USE}.expert.witness"),
+        RuleRow(
+            node=f"BenchmarkRun.{expert}",
+            message="a witness sees the model's steps",
+            accept=({f"{expert}.mode": "Random"}, {f"{expert}.mode": "Informed"}),
+            reject=({f"{expert}.mode": "GroundTruth"},),
+            variant=5,
+        ),
         RuleRow(
             node=f"BenchmarkRun.{expert}",
             message="alternates and branches need an expert",

@@ -584,7 +584,7 @@ FORMATS: Mapping[str, Format] = {
     f"{tooluse.SUITE}.expert.epsilon": PROBABILITY,
     **{
         f"{tooluse.SUITE}.{model}.{field}": form
-        for model in ("scorer.judge", "overseer")
+        for model in ("scorer.judge", "overseer", "expert.witness")
         for field, form in (
             ("modelServerRef.name", OBJECT_NAME),
             ("url", WEB_URL),

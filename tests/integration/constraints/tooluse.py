@@ -40,6 +40,7 @@ def tool_use(*, by_url: bool) -> dict[str, Any]:
             "recentLimit": 2,
             "alternates": True,
             "branches": 1,
+            "witness": BY_URL if by_url else BY_SERVER,
         },
         "repeatedActions": 3,
         "observationCharacters": 4000,
@@ -81,6 +82,7 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     f"{SUITE}.retriever.elasticsearch.authority.key": (1, 253),
     f"{SUITE}.scorer.judge.model": (1, 253),
     f"{SUITE}.overseer.model": (1, 253),
+    f"{SUITE}.expert.witness.model": (1, 253),
 }
 
 
@@ -89,6 +91,8 @@ def with_companions(obj: dict[str, Any], path: str, value: Any) -> None:
     suite = obj["spec"].get("suite", {}).get("toolUse", {})
     if path.endswith("toolUse.scorer.kind") and value != "Judge":
         del suite["scorer"]["judge"]
+    if path.endswith("toolUse.expert.mode") and value in ("None", "GroundTruth"):
+        del suite["expert"]["witness"]
     if path.endswith("toolUse.expert.mode") and value == "None":
         suite["expert"].update(alternates=False, branches=0)
         obj["spec"]["collect"]["preference"]["pairs"] = "Attempts"

@@ -14,6 +14,7 @@ from whetstone_api.benchmark_tooluse import (
     OVERSEER_KEY_VARIABLE,
     RETRIEVER_KEY_VARIABLE,
     SCORER_KEY_VARIABLE,
+    WITNESS_KEY_VARIABLE,
 )
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.jobs import BenchmarkConfig, ToolUseConfig
@@ -63,10 +64,13 @@ def secrets_of(one: BenchmarkPlan) -> dict[str, Any]:
 def test_the_runner_reads_the_suite_and_where_it_lies() -> None:
     judge = {"model": "large", "modelServerRef": {"name": "judge"}}
     overseer = {"model": "o", "url": "https://o.example.com/v1"}
-    config = benchmark_config(plan(scorer={"kind": "Judge", "judge": judge}, overseer=overseer, horizon=4))
+    expert = {"mode": "Informed", "witness": {"model": "w", "modelServerRef": {"name": "witness"}}}
+    scorer = {"kind": "Judge", "judge": judge}
+    config = benchmark_config(plan(scorer=scorer, overseer=overseer, expert=expert, horizon=4))
     assert isinstance(config, ToolUseConfig)
     assert (config.environment_path, config.tool_use.horizon) == ("/mnt/claims/data/company", 4)
     assert (config.scorer_url, config.overseer_url) == ("http://judge.n.svc/v1", "https://o.example.com/v1")
+    assert config.witness_url == "http://witness.n.svc/v1"
     assert ToolUseConfig.model_validate_json(config.to_json()) == config
 
 
@@ -74,12 +78,14 @@ def test_only_the_runner_gets_the_keys_and_no_account() -> None:
     key = {"name": "keys", "key": "k"}
     judge = {"model": "large", "modelServerRef": {"name": "judge"}}
     overseer = {"model": "o", "url": "https://o.example.com/v1", "secretRef": key}
-    one = plan(api={"secretRef": key}, scorer={"kind": "Judge", "judge": judge}, overseer=overseer)
+    expert = {"mode": "Informed", "witness": {**overseer, "secretRef": {"name": "keys", "key": "w"}}}
+    one = plan(api={"secretRef": key}, scorer={"kind": "Judge", "judge": judge}, overseer=overseer, expert=expert)
     assert secrets_of(one) == {
         RUNNER_KEY_VARIABLE: {"name": "m-access", "key": "runner-key", "optional": True},
         API_KEY_VARIABLE: key,
         SCORER_KEY_VARIABLE: {"name": "judge-access", "key": "runner-key", "optional": True},
         OVERSEER_KEY_VARIABLE: key,
+        WITNESS_KEY_VARIABLE: {"name": "keys", "key": "w"},
     }
     pod = pod_of(one)
     assert len(pod["containers"]) == 1
@@ -109,13 +115,16 @@ def test_each_secret_is_told_by_its_field() -> None:
     key = {"name": "keys", "key": "k"}
     judge = {"model": "m", "url": "http://j", "secretRef": key}
     scorer, retriever = {"kind": "Judge", "judge": judge}, {"elasticsearch": {"url": "http://s", "secretRef": key}}
-    suite = plan(api={"secretRef": key}, scorer=scorer, overseer=judge, retriever=retriever).run.spec.suite
+    expert = {"mode": "Random", "witness": judge}
+    one = plan(api={"secretRef": key}, scorer=scorer, overseer=judge, retriever=retriever, expert=expert)
+    suite = one.run.spec.suite
     assert suite.tool_use is not None
     assert list(suite.tool_use.secrets) == [
         "spec.suite.toolUse.api.secretRef",
         "spec.suite.toolUse.retriever.elasticsearch.secretRef",
         "spec.suite.toolUse.scorer.judge.secretRef",
         "spec.suite.toolUse.overseer.secretRef",
+        "spec.suite.toolUse.expert.witness.secretRef",
     ]
 
 

@@ -174,14 +174,19 @@ def make_env(world: World, service: Service) -> Iterator[MakeEnv]:
     clients = []
 
     def make(
-        settings: EnvironmentSettings | None = None, *, key: str = KEY, judge: Judge | None = None, **fields: Any
+        settings: EnvironmentSettings | None = None,
+        *,
+        key: str = KEY,
+        judge: Judge | None = None,
+        witness: Judge | None = None,
+        **fields: Any,
     ) -> ToolUseEnv:
         instances = check_instances([instance(**fields)], "train.json")
         world.check(instances, "train.json")
         headers = {"Authorization": key}
         api = ApiClient(service.url, headers=headers, timeout_seconds=1.0, pauses_seconds=(1.0,), sleep=lambda _: None)
         clients.append(api)
-        env = ToolUseEnv(instances, world, api=api, settings=settings, judge=judge)
+        env = ToolUseEnv(instances, world, api=api, settings=settings, judge=judge, witness=witness)
         env.reset(seed=1)
         return env
 

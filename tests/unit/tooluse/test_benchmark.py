@@ -30,6 +30,7 @@ from whetstone_artifacts.report.page import make_page
 
 SERVED = "fern--1a2b3c4d"
 ASK = call("getEmployee", id="e1")
+OTHER = call("listEmployees", team="Harbour")
 RIGHT = call("FINAL", answer="ada@fern.example")
 WRONG = call("FINAL", answer="nobody@fern.example")
 SFT: dict[str, Any] = {"sft": {}}
@@ -188,6 +189,29 @@ async def test_a_judge_scores_and_an_overseer_ends(configure: Configure, model: 
     assert digests[1] is not None
     assert digests[0].scorer != digests[1].scorer
     assert (digests[0].overseer is None, digests[1].overseer is None) == (True, False)
+
+
+async def test_a_witness_sees_results_and_makes_another_run_of_it(configure: Configure, model: StartModel) -> None:
+    _, url = await model(saying(OTHER, RIGHT))
+    fake = FakeModel(name="w", mind=lambda _: "no")
+    server = await fake.start()
+    there = str(server.make_url("/v1"))
+    expert = {"mode": "Informed", "initialLimit": 100}
+    alone = configure(serverUrl=url, suite={"expert": expert})
+    seen = configure(
+        name="seen",
+        serverUrl=url,
+        witnessUrl=there,
+        suite={"expert": {**expert, "witness": {"model": "w", "url": there}}},
+    )
+    await run(alone)
+    await run(seen)
+    await server.close()
+    # Once to see that it says yes or no, and once for each call beside the trajectory.
+    steps = artifact_of(seen).tool_use.steps
+    assert len(fake.requests) == 1 + steps["Unhelpful"]
+    experts = [artifact_of(one).comparability.tool_use.expert for one in (alone, seen)]
+    assert experts[0] != experts[1]
 
 
 async def test_a_stopped_run_keeps_what_has_ended_and_nothing_else(configure: Configure, model: StartModel) -> None:

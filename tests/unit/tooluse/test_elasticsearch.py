@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.tooluse.conftest import HANDBOOK, call, instance
+from unit.tooluse.conftest import HANDBOOK, Service, call, instance
+from unit.tooluse.conftest import KEY as API_KEY
+from whetstone_agent.tooluse.__main__ import main
 from whetstone_agent.tooluse.elasticsearch import Elasticsearch
 from whetstone_agent.tooluse.env import ToolUseEnv
 from whetstone_agent.tooluse.errors import ApiNotJsonError, ApiRefusedError, ApiUnavailableError, NoIndexError
@@ -165,3 +167,52 @@ def test_an_episode_searches_there_and_is_void_where_it_fails(
         cluster.broken = [500, 500]
         *_, info = env.step(call("retrieve_documents", collection="handbook", query="leave"))
         assert (info["end"], info["void"]) == (End.API_UNAVAILABLE, True)
+
+
+def searching(world_folder: Path, tmp_path: Path, service: Service, url: str, *flags: str) -> int:
+    """Run the command with the ground truth on a world that is searched in Elasticsearch; return its exit code."""
+    (tmp_path / "one.json").write_text(json.dumps([instance()]))
+    place = ["--world", str(world_folder), "--instances", str(tmp_path / "one.json"), "--out", str(tmp_path / "out")]
+    api = ["--api-url", service.url, "--api-key-env", "FERN_KEY", "--expert", "GroundTruth"]
+    return main(["run", *place, *api, "--elasticsearch-url", url, *flags])
+
+
+def test_the_command_searches_there_too(
+    cluster: Cluster,
+    serve: Callable[..., str],
+    service: Service,
+    world_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FERN_KEY", API_KEY.removeprefix("Bearer "))
+    monkeypatch.setenv("SEARCH_KEY", KEY)
+    flags = ["--elasticsearch-authorization-env", "SEARCH_KEY", "--elasticsearch-index-prefix", "fern-"]
+    assert searching(world_folder, tmp_path, service, serve(), *flags) == 0
+    assert [path for path, _ in cluster.requests] == ["/fern-handbook/_count", "/fern-handbook/_search"]
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["success"]["rate"] == 1
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["elasticsearch"] == "fern-"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "check the key"),
+        (["--elasticsearch-authorization-env", "SEARCH_KEY"], "has no index handbook"),
+        (["--elasticsearch-authority", "absent.pem"], "--elasticsearch-authority: "),
+    ],
+)
+def test_the_command_names_what_is_wrong_with_the_search_before_it_begins(
+    serve: Callable[..., str],
+    service: Service,
+    world_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    said: str,
+) -> None:
+    monkeypatch.setenv("SEARCH_KEY", KEY)
+    assert searching(world_folder, tmp_path, service, serve(), *flags) == 1
+    assert said in capsys.readouterr().err
+    assert not service.requests

@@ -1,4 +1,4 @@
-"""Judges and overseers, behind an OpenAI-compatible endpoint (a stand-in answers)."""
+"""Judges, overseers and witnesses, behind an OpenAI-compatible endpoint (a stand-in answers)."""
 
 import asyncio
 import json
@@ -15,11 +15,13 @@ from whetstone_agent.tooluse.agents import ModelSettings
 from whetstone_agent.tooluse.agreement import agreement, read_labelled
 from whetstone_agent.tooluse.conversation import Protocol
 from whetstone_agent.tooluse.env import EnvironmentSettings
-from whetstone_agent.tooluse.episode import EpisodeRecord, run_episode
+from whetstone_agent.tooluse.episode import Actor, EpisodeRecord, run_episode
+from whetstone_agent.tooluse.expert import ExpertMode, ExpertSettings
 from whetstone_agent.tooluse.judges import Judge, JudgeFailedError, JudgeUnclearError, yes_or_no
 from whetstone_agent.tooluse.outcomes import End, StepCategory
 from whetstone_agent.tooluse.scorers import ScorerName
 
+TRAVEL = call("retrieve_documents", collection="handbook", query="who books trains")
 BADGES = call("retrieve_documents", collection="handbook", query="badges")
 LEAVE = call("retrieve_documents", collection="handbook", query="leave")
 type Start = Callable[..., Awaitable[tuple[FakeModel, Judge]]]
@@ -168,6 +170,57 @@ async def test_an_overseer_that_says_nothing_ends_nothing_and_is_counted(
     assert record.overseer_silent == (0 if mind == "no" else 2)
 
 
+COLLECTIONS = sorted(path.stem for path in (COMPANY / "collections").glob("*.jsonl"))
+OTHER_WAY = call("listEmployees", team="Harbour")
+ANSWER = call("FINAL", answer="ada@fern.example")
+
+
+async def witnessed(make_env: MakeEnv, witness: Judge, *said: str) -> EpisodeRecord:
+    """Run an episode whose agent asks for the employees of the team, and in which the expert acts at last."""
+    expert = ExpertSettings(mode=ExpertMode.INFORMED, initial_limit=0, recent_limit=1)
+    env = make_env(witness=witness)
+    return await asyncio.to_thread(run_episode, env, "i1", agent=scripted(*said), protocol=Protocol.TEXT, expert=expert)
+
+
+async def test_the_expert_spares_a_call_whose_result_its_witness_has_seen(make_env: MakeEnv, start: Start) -> None:
+    fake, witness = await start(lambda _: "yes")
+    record = await witnessed(make_env, witness, TRAVEL, OTHER_WAY, BADGES)
+    assert [(one.actor, one.category) for one in record.steps] == [
+        (Actor.AGENT, StepCategory.EXPECTED),
+        (Actor.AGENT, StepCategory.HELPFUL),
+        (Actor.AGENT, StepCategory.UNHELPFUL),
+        (Actor.EXPERT, StepCategory.CORRECT),
+    ]
+    [asked] = [one["messages"][0]["content"] for one in fake.requests]
+    assert "books trains?" in asked
+    assert f"Call of the solution: {call('getEmployee', id='e1')}\n" in asked
+    assert f"Call of the agent: {OTHER_WAY}\nResult: " in asked
+    assert "Ada Quill" in asked
+
+
+@pytest.mark.parametrize(("fields", "mind"), [({}, "perhaps"), ({"faults": [500] * 9}, "yes"), ({}, "no")])
+async def test_the_expert_makes_a_call_that_its_witness_has_not_seen(
+    make_env: MakeEnv, start: Start, fields: dict[str, Any], mind: str
+) -> None:
+    _, witness = await start(lambda _: mind, **fields)
+    record = await witnessed(make_env, witness, TRAVEL, OTHER_WAY, ANSWER)
+    assert [(one.actor, one.category) for one in record.steps] == [
+        (Actor.AGENT, StepCategory.EXPECTED),
+        (Actor.AGENT, StepCategory.UNHELPFUL),
+        (Actor.EXPERT, StepCategory.EXPECTED),
+        (Actor.AGENT, StepCategory.CORRECT),
+    ]
+    assert record.witness_silent == (0 if mind == "no" else 1)
+
+
+async def test_a_witness_is_asked_of_results_that_tell_something_alone(make_env: MakeEnv, start: Start) -> None:
+    fake, witness = await start(lambda _: "yes")
+    wrong = call("getEmployee", id="ada")
+    record = await witnessed(make_env, witness, TRAVEL, wrong, TRAVEL, ANSWER)
+    assert [one.category for one in record.steps][:2] == [StepCategory.EXPECTED, StepCategory.INVALID_ARGUMENTS]
+    assert not fake.requests
+
+
 async def test_agreement_with_a_labelled_set_is_measured(start: Start, tmp_path: Path) -> None:
     rows = [
         {"question": "q", "accepted": ["30"], "answer": "thirty", "right": True},
@@ -266,3 +319,31 @@ def test_a_judge_and_its_scorer_need_each_other(
     command = ["run", *place, "--api-url", "http://127.0.0.1:9", "--expert", "GroundTruth", *more]
     assert main(command) == 1
     assert "give --judge-model with --scorer Judge" in capsys.readouterr().err
+
+
+async def test_a_run_with_a_witness_records_its_prompt(
+    start: Start, tmp_path: Path, company_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPANY_KEY", COMPANY_KEY)
+    [row] = [one for one in json.loads((COMPANY / "test.json").read_text()) if len(one.get("trajectory", [])) > 1][:1]
+    (tmp_path / "few.json").write_text(json.dumps([{**row, "toolAvailability": "both"}]))
+    search = call("retrieve_documents", collection=COLLECTIONS[0], query="nothing of the kind")
+    _, agent = await start(lambda _: search, model="judge")
+    fake, witness = await start(lambda _: "yes")
+    place = ["--world", str(COMPANY), "--instances", str(tmp_path / "few.json"), "--out", str(tmp_path / "out")]
+    command = ["run", *place, "--api-url", company_url, "--api-key-env", "COMPANY_KEY", "--protocol", "Text"]
+    models = ["--model", "judge", "--model-url", agent.url, "--witness-model", "judge", "--witness-url", witness.url]
+    assert await asyncio.to_thread(main, [*command, "--expert", "Informed", *models]) == 0
+    asked = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert "call of the solution is for" in asked["witness"]["prompts"]["Witnessed"]
+    assert fake.requests
+
+
+@pytest.mark.parametrize("mode", ["None", "GroundTruth"])
+def test_a_witness_needs_an_expert_that_looks_at_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str
+) -> None:
+    place = ["--world", str(COMPANY), "--instances", str(COMPANY / "test.json"), "--out", str(tmp_path / "out")]
+    command = ["run", *place, "--api-url", "http://127.0.0.1:9", "--expert", mode, "--witness-model", "m"]
+    assert main(command) == 1
+    assert "--expert Random or Informed" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from unit.tooluse.conftest import KEY, Service
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.tooluse.services import Services, check_services, open_services
 from whetstone_agent.tooluse.world import World
-from whetstone_api.benchmark_tooluse import API_KEY_VARIABLE, SCORER_KEY_VARIABLE
+from whetstone_api.benchmark_tooluse import API_KEY_VARIABLE, SCORER_KEY_VARIABLE, WITNESS_KEY_VARIABLE
 from whetstone_api.jobs import ToolUseConfig
 from whetstone_api.reports import Outcome
 from whetstone_api.vocabulary import Reason
@@ -82,14 +82,18 @@ def test_an_api_that_does_not_answer_is_waited_for_and_then_told(world: World) -
     assert failure.value.message.startswith("spec.suite.toolUse.api.url: http://127.0.0.1:9 does not answer")
 
 
-async def judged(world: World, service: Service, says: str, *, name: str = "j", overseer: bool = False) -> FakeModel:
+async def judged(world: World, service: Service, says: str, *, name: str = "j", role: str = "judge") -> FakeModel:
     fake = FakeModel(name="j", mind=lambda _: says)
     server = await fake.start()
     url = str(server.make_url("/v1"))
     model = {"model": name, "url": url}
-    suite = {"overseer": model} if overseer else {"scorer": {"kind": "Judge", "judge": model}}
-    told = config(api={"url": service.url}, scorer_url=url, **suite)
-    told = told.model_copy(update={"overseer_url": url})
+    suites = {
+        "judge": {"scorer": {"kind": "Judge", "judge": model}},
+        "overseer": {"overseer": model},
+        "witness": {"expert": {"mode": "Informed", "witness": model}},
+    }
+    told = config(api={"url": service.url}, scorer_url=url, **suites[role])
+    told = told.model_copy(update={"overseer_url": url, "witness_url": url})
     try:
         with opened(world, told) as services:
             await asyncio.to_thread(check_services, services)
@@ -98,22 +102,25 @@ async def judged(world: World, service: Service, says: str, *, name: str = "j", 
     return fake
 
 
-@pytest.mark.parametrize("overseer", [False, True])
+@pytest.mark.parametrize("role", ["judge", "overseer", "witness"])
 async def test_a_judge_that_says_yes_or_no_is_asked_once_with_its_key(
-    world: World, service: Service, monkeypatch: pytest.MonkeyPatch, overseer: bool
+    world: World, service: Service, monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
     monkeypatch.setenv(SCORER_KEY_VARIABLE, "judge-key")
-    fake = await judged(world, service, "No.", overseer=overseer)
+    monkeypatch.setenv(WITNESS_KEY_VARIABLE, "witness-key")
+    fake = await judged(world, service, "No.", role=role)
     assert len(fake.requests) == 1
-    assert fake.keys == {"Bearer none" if overseer else "Bearer judge-key"}
+    assert fake.keys == {f"Bearer {'none' if role == 'overseer' else f'{role}-key'}"}
 
 
-@pytest.mark.parametrize(("overseer", "field"), [(False, "scorer.judge"), (True, "overseer")])
+@pytest.mark.parametrize(
+    ("role", "field"), [("judge", "scorer.judge"), ("overseer", "overseer"), ("witness", "expert.witness")]
+)
 async def test_a_judge_that_says_neither_is_refused_before_the_first_trial(
-    world: World, service: Service, overseer: bool, field: str
+    world: World, service: Service, role: str, field: str
 ) -> None:
     with pytest.raises(RunFailure) as failure:
-        await judged(world, service, "Perhaps.", overseer=overseer)
+        await judged(world, service, "Perhaps.", role=role)
     assert failure.value.reason is Reason.INVALID_SPEC
     assert failure.value.message.startswith(f"spec.suite.toolUse.{field}: ")
 

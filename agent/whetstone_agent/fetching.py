@@ -1,4 +1,4 @@
-"""`python -m whetstone_agent.fetching --config PATH`: brings tasks and agents from elsewhere, before the runner starts.
+"""`python -m whetstone_agent.fetching --config PATH`: brings tasks and the like before the runner starts.
 
 Every pod of a run fetches for itself. What the first one found is recorded on the volume of the results, so that the
 others, and those that come after it, take the same or end with the reason.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
-from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR, BenchmarkConfig, FetchedContent, FetchedFolder
+from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR, FetchedContent, FetchedFolder, RunConfig
 from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.run_artifact import FetchRecord
 from whetstone_api.source import scheme_of
@@ -72,7 +72,7 @@ def _stopper(termination: Path) -> Callable[..., None]:
 
 def _fetch_all(path: Path) -> TerminationReport | None:
     try:
-        config = BenchmarkConfig.model_validate_json(path.read_bytes())
+        config = RunConfig.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         message = f"the runner's configuration {path} cannot be read: {error}"
         return TerminationReport(outcome=Outcome.FAILED, reason=Reason.INVALID_SPEC, message=message)

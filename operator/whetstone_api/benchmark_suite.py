@@ -217,6 +217,6 @@ class SuiteSpec(ApiModel):
         found = {}
         if self.harbor is not None and self.harbor.dataset.in_claim is not None:
             found["spec.suite.harbor.dataset.uri"] = self.harbor.dataset.in_claim.claim
-        if self.tool_use is not None:
-            found["spec.suite.toolUse.environment.uri"] = self.tool_use.environment.claim
+        if self.tool_use is not None and self.tool_use.environment.in_claim is not None:
+            found["spec.suite.toolUse.environment.uri"] = self.tool_use.environment.in_claim.claim
         return found

@@ -8,7 +8,7 @@ from pydantic import Field
 from whetstone_api.access import SecretKeyRef
 from whetstone_api.model_endpoint import ModelEndpoint, WebUrl
 from whetstone_api.schema import ApiModel, KeyRef, Rule
-from whetstone_api.source import Source
+from whetstone_api.source import FolderSource
 from whetstone_api.vocabulary import CONFIGMAPS_ROOT
 
 API_KEY_VARIABLE = "WHETSTONE_TOOL_API_KEY"
@@ -219,8 +219,9 @@ class ToolProtocol(StrEnum):
 class ToolUseSuite(ApiModel):
     """Questions that are answered by calling tools."""
 
-    environment: Source
-    """Folder with `collections/`, `openapi.yaml` and files of instances."""
+    environment: FolderSource
+    """Folder with `collections/`, `openapi.yaml` and files of instances; every pod of the run fetches one that is not
+    in a claim."""
     instances: InstanceFilter
     """Which instances to run."""
     horizon: Annotated[int, Field(ge=1, le=1000)] = 10

@@ -69,6 +69,8 @@ class FetchedContent(StrEnum):
     """A task set."""
     AGENT = "Agent"
     """The code of a user's agent."""
+    ENVIRONMENT = "Environment"
+    """What questions are about: documents, an API's document and instances."""
 
 
 class TrainingConfig(WireModel):
@@ -181,6 +183,8 @@ class RunConfig(WireModel):
     """Pods that share the work; each knows its index from the Job."""
     output_path: str
     output_uri: str
+    fetched: list[FetchedFolder] = Field(default_factory=list)
+    """What is fetched before the runner starts."""
     baseline_name: str | None = None
     baseline_path: str | None = None
     """Folder of the baseline's results."""
@@ -191,8 +195,6 @@ class BenchmarkConfig(RunConfig):
 
     suite: HarborSuite
     dataset_path: str
-    fetched: list[FetchedFolder] = Field(default_factory=list)
-    """What is fetched before the runner starts."""
     verdicts_path: str | None = None
     """Folder of the verdicts on the tasks' own solutions; None where the suite asks for none."""
     verdicts_uri: str | None = None

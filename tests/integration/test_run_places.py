@@ -40,6 +40,13 @@ def test_a_run_waits_for_the_secret_of_its_tasks_and_for_its_keys(serving: World
     serving.wait_reason(KIND, "run", "Succeeded", condition="Complete")
 
 
+def test_a_run_waits_for_the_secret_of_its_environment(serving: World) -> None:
+    environment = {"uri": "s3://sets/company", "secretRef": {"name": "worlds"}}
+    serving.benchmark(suite={"toolUse": {"environment": environment, "instances": {"file": "test.json"}}})
+    told = serving.wait_reason(KIND, "run", "SecretNotFound")["message"]
+    assert told.startswith("spec.suite.toolUse.environment.secretRef: Secret worlds does not exist")
+
+
 def test_a_run_waits_for_the_config_map_of_its_tasks(serving: World) -> None:
     serving.benchmark(suite=suite(TINY))
     told = serving.wait_reason(KIND, "run", "ConfigMapNotFound")["message"]

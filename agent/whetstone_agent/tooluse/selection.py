@@ -10,6 +10,8 @@ from whetstone_api.benchmark_tooluse import InstanceFilter, InstanceOrder, ToolM
 from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import ToolUseConfig
 from whetstone_api.vocabulary import Reason
+from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.tasks.sets import check_folder
 
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.tasks import ScoredTask
@@ -55,12 +57,15 @@ def select(config: ToolUseConfig, cache: Path) -> Selection:
         cache: Folder for indexes.
 
     Raises:
-        RunFailure: `TASKS_INVALID`: something in the folder cannot be used, or no instance is left.
+        RunFailure: `TASKS_INVALID`: something in the folder cannot be used, or no instance is left;
+            `DIGEST_MISMATCH`: it holds other files than the spec says.
     """
     suite, folder = config.tool_use, Path(config.environment_path)
     where = f"spec.suite.toolUse.environment ({suite.environment.uri})"
     if not folder.is_dir():
         raise RunFailure(Reason.TASKS_INVALID, f"{where} is not a folder; name the folder with collections/")
+    if suite.environment.in_claim is not None and suite.environment.digest is not None:
+        _require_digest(folder, suite.environment.digest, where)
     try:
         world = World.open(folder, cache)
         instances = world.read(folder / suite.instances.file)
@@ -74,6 +79,14 @@ def select(config: ToolUseConfig, cache: Path) -> Selection:
             " fix include and order",
         )
     return Selection(world=world, tasks=[_task(one) for one in chosen])
+
+
+def _require_digest(folder: Path, digest: str, where: str) -> None:
+    """Hold a folder of a claim to the digest that the spec names; what was fetched has been held to it already."""
+    try:
+        check_folder(folder, digest)
+    except ArtifactError as error:
+        raise RunFailure(error.reason, f"{where}: {error.message}") from error
 
 
 def environment_settings(suite: ToolUseSuite) -> EnvironmentSettings:

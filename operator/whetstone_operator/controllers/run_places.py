@@ -1,4 +1,4 @@
-"""Where a run's tasks and agent lie: what must be there before a pod of it starts."""
+"""Where a run's tasks, environment and agent lie: what must be there before a pod of it starts."""
 
 from whetstone_api.benchmark_suite import TaskSet
 from whetstone_api.benchmarkrun import BenchmarkRun
@@ -9,14 +9,17 @@ from whetstone_operator.runtime.reconcile import Work
 
 
 async def require_places(work: Work[BenchmarkRun]) -> None:
-    """Check that ConfigMaps and Secrets of tasks and agent exist, with the keys that are needed.
+    """Check that ConfigMaps and Secrets of tasks, environment and agent exist, with the keys that are needed.
 
     Raises:
         Waiting: One does not, or lacks a key: a pod would hang without a word.
     """
-    suite, agent = work.resource.spec.suite.harbor, work.resource.spec.agent
-    if suite is not None:
-        await _require_task_set(work, suite.dataset)
+    suite, agent = work.resource.spec.suite, work.resource.spec.agent
+    if suite.harbor is not None:
+        await _require_task_set(work, suite.harbor.dataset)
+    if suite.tool_use is not None:
+        environment, field = suite.tool_use.environment, "spec.suite.toolUse.environment.secretRef"
+        await _require_keys(work, environment.uri, environment.secret_ref, field=field)
     if (code := agent.config_map_ref) is not None:
         await require_config_map(work, name=code.name, field="spec.agent.configMapRef")
     if agent.source is not None:

@@ -95,7 +95,6 @@ def benchmark_config(plan: BenchmarkPlan) -> RunConfig:
         **dict(common),
         suite=spec.suite.harbor,
         dataset_path=dataset_path(spec.suite.harbor.dataset),
-        fetched=_fetched(plan),
         verdicts_path=verdicts.mount_path if (verdicts := verdicts_place(spec)) else None,
         verdicts_uri=verdicts.uri if verdicts else None,
         agent_path=spec.agent.code_path,
@@ -131,6 +130,7 @@ def _common_config(plan: BenchmarkPlan) -> RunConfig:
         shards=spec.shards,
         output_path=spec.output.mount_path,
         output_uri=spec.output.uri,
+        fetched=_fetched(plan),
         baseline_name=spec.baseline_ref.name if spec.baseline_ref else None,
         baseline_path=plan.baseline_output.mount_path if plan.baseline_output else None,
     )

@@ -1,4 +1,4 @@
-"""The container that brings tasks and agents from elsewhere into a runner's pod before the runner starts. Pure.
+"""The container that brings tasks, environments and agents into a runner's pod before the runner starts. Pure.
 
 It alone mounts the Secrets of those places: the runner, agents and trials never hold them, and only read what it left.
 """
@@ -9,7 +9,7 @@ from whetstone_api.benchmark_suite import TaskSet
 from whetstone_api.benchmarkrun import BenchmarkRun, BenchmarkRunSpec
 from whetstone_api.jobs import FetchedContent, FetchedFolder
 from whetstone_api.run_artifact import SOURCES_FOLDER
-from whetstone_api.source import SecretRef
+from whetstone_api.source import FolderSource, SecretRef
 from whetstone_api.vocabulary import (
     AGENT_ROOT,
     CONFIG_PATH,
@@ -37,6 +37,7 @@ _FOLDER_LIMIT = "20Gi"
 _RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 _ROOTS = {
     FetchedContent.TASKS: (_TASKS_VOLUME, TASKS_ROOT),
+    FetchedContent.ENVIRONMENT: (_TASKS_VOLUME, TASKS_ROOT),
     FetchedContent.AGENT: (AGENT_VOLUME, AGENT_ROOT),
 }
 
@@ -47,6 +48,12 @@ def dataset_path(dataset: TaskSet) -> str:
     return place.mount_path if place is not None else f"{TASKS_ROOT}/set"
 
 
+def environment_path(environment: FolderSource) -> str:
+    """Return where the runner finds what questions are about."""
+    place = environment.in_claim
+    return place.mount_path if place is not None else f"{TASKS_ROOT}/environment"
+
+
 def fetched_folders(run: BenchmarkRun, *, job: str) -> list[FetchedFolder]:
     """Return what must be fetched before the runner starts.
 
@@ -54,36 +61,58 @@ def fetched_folders(run: BenchmarkRun, *, job: str) -> list[FetchedFolder]:
         run: The object.
         job: Name of the runner's Job: what its first pod finds holds for all its pods.
     """
-    suite, source = run.spec.suite.harbor, run.spec.agent.source
+    suite, agent = run.spec.suite, run.spec.agent
     records = f"{run.spec.output.mount_path}/{SOURCES_FOLDER}/{job}"
     found = []
-    if suite is not None and (dataset := suite.dataset).in_claim is None:
-        reference = dataset.config_map_ref
+    if suite.harbor is not None and suite.harbor.dataset.in_claim is None:
+        found.append(_task_set(suite.harbor.dataset, record_path=f"{records}-tasks.json"))
+    if suite.tool_use is not None and (environment := suite.tool_use.environment).in_claim is None:
         found.append(
-            FetchedFolder(
-                what=FetchedContent.TASKS,
-                path=dataset_path(dataset),
-                field=f"spec.suite.harbor.dataset ({dataset.told})",
-                uri=dataset.uri,
-                archive_path=f"{CONFIGMAPS_ROOT}/{reference.name}/{reference.key}" if reference else None,
-                secret_path=_secret_path(dataset.secret_ref),
-                digest=dataset.digest,
-                record_path=f"{records}-tasks.json",
+            _folder(
+                environment,
+                what=FetchedContent.ENVIRONMENT,
+                path=environment_path(environment),
+                field="spec.suite.toolUse.environment",
+                record_path=f"{records}-environment.json",
             )
         )
-    if source is not None and source.in_claim is None:
+    if (source := agent.source) is not None and source.in_claim is None:
         found.append(
-            FetchedFolder(
+            _folder(
+                source,
                 what=FetchedContent.AGENT,
-                path=run.spec.agent.code_path or "",
-                field=f"spec.agent.source ({source.uri})",
-                uri=source.uri,
-                secret_path=_secret_path(source.secret_ref),
-                digest=source.digest,
+                path=agent.code_path or "",
+                field="spec.agent.source",
                 record_path=f"{records}-agent.json",
             )
         )
     return found
+
+
+def _task_set(dataset: TaskSet, *, record_path: str) -> FetchedFolder:
+    reference = dataset.config_map_ref
+    return FetchedFolder(
+        what=FetchedContent.TASKS,
+        path=dataset_path(dataset),
+        field=f"spec.suite.harbor.dataset ({dataset.told})",
+        uri=dataset.uri,
+        archive_path=f"{CONFIGMAPS_ROOT}/{reference.name}/{reference.key}" if reference else None,
+        secret_path=_secret_path(dataset.secret_ref),
+        digest=dataset.digest,
+        record_path=record_path,
+    )
+
+
+def _folder(source: FolderSource, *, what: FetchedContent, path: str, field: str, record_path: str) -> FetchedFolder:
+    return FetchedFolder(
+        what=what,
+        path=path,
+        field=f"{field} ({source.uri})",
+        uri=source.uri,
+        secret_path=_secret_path(source.secret_ref),
+        digest=source.digest,
+        record_path=record_path,
+    )
 
 
 def fetch_companion(spec: BenchmarkRunSpec, folders: list[FetchedFolder], *, settings: Settings) -> Companion | None:
@@ -142,7 +171,12 @@ def _container(spec: BenchmarkRunSpec, mounts: list[dict[str, Any]], settings: S
 
 
 def _secrets(spec: BenchmarkRunSpec) -> list[str]:
-    places = (spec.suite.harbor.dataset if spec.suite.harbor is not None else None, spec.agent.source)
+    harbor, tool_use = spec.suite.harbor, spec.suite.tool_use
+    places = (
+        harbor.dataset if harbor is not None else None,
+        tool_use.environment if tool_use is not None else None,
+        spec.agent.source,
+    )
     references = [place.secret_ref for place in places if place is not None]
     return sorted({reference.name for reference in references if reference is not None})
 

@@ -13,6 +13,7 @@ from whetstone_api.benchmark_tooluse import (
 from whetstone_api.jobs import RunConfig, ToolUseConfig
 
 from whetstone_operator.resources.access import endpoint_variable, secret_variable
+from whetstone_operator.resources.fetching import environment_path
 
 
 def tool_use_config(suite: ToolUseSuite, common: RunConfig) -> ToolUseConfig:
@@ -27,7 +28,7 @@ def tool_use_config(suite: ToolUseSuite, common: RunConfig) -> ToolUseConfig:
     return ToolUseConfig(
         **dict(common),
         tool_use=suite,
-        environment_path=suite.environment.mount_path,
+        environment_path=environment_path(suite.environment),
         scorer_url=judge.base_url(namespace) if judge is not None else None,
         overseer_url=overseer.base_url(namespace) if overseer is not None else None,
         witness_url=witness.base_url(namespace) if witness is not None else None,

@@ -186,6 +186,13 @@ def _tool_use() -> list[RuleRow]:
     return [
         _plain_uri(f"BenchmarkRun.{TOOL_USE}.environment", variant=5),
         RuleRow(
+            node=f"BenchmarkRun.{TOOL_USE}.environment",
+            message="secretRef has no use with pvc://",
+            accept=({f"{TOOL_USE}.environment.uri": "https://h/company.tar"},),
+            reject=({f"{TOOL_USE}.environment.uri": "pvc://data/company"},),
+            variant=6,
+        ),
+        RuleRow(
             node="BenchmarkRun.spec.suite",
             message="give exactly one of harbor and toolUse",
             accept=({f"{TOOL_USE}.horizon": 1},),

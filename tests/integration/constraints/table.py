@@ -571,7 +571,9 @@ INDEX_PREFIX = Format(0, 100, accept=("a", "team_1-a.b-", "a" * 100), reject=(""
 HEADER = Format(1, 100, accept=("X", "X-Api-Key", "a" * 100), reject=("X Y", "X:", "X_Y", "X\n"))
 
 FORMATS: Mapping[str, Format] = {
-    f"{tooluse.SUITE}.environment.uri": URI,
+    f"{tooluse.SUITE}.environment.uri": FOLDER_URI,
+    f"{tooluse.SUITE}.environment.digest": CONTENT_DIGEST,
+    f"{tooluse.SUITE}.environment.secretRef.name": SECRET_NAME,
     f"{tooluse.SUITE}.instances.file": JSON_FILE,
     f"{tooluse.SUITE}.api.url": WEB_URL,
     f"{tooluse.SUITE}.api.secretRef.name": SECRET_NAME,

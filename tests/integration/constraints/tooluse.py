@@ -7,11 +7,14 @@ SUITE = "BenchmarkRun.spec.suite.toolUse"
 BY_URL = {"model": "judge", "url": "https://judge.example.com/v1", "secretRef": {"name": "keys", "key": "judge"}}
 BY_SERVER = {"model": "judge", "modelServerRef": {"name": "server"}}
 
+IN_CLAIM = {"uri": "pvc://data/company", "digest": "sha256:" + "a" * 64}
+IN_BUCKET = {"uri": "s3://sets/company", "secretRef": {"name": "bucket"}}
+
 
 def tool_use(*, by_url: bool) -> dict[str, Any]:
     """Return a suite whose judge is named by URL and whose overseer by server, or the other way round."""
     return {
-        "environment": {"uri": "pvc://data/company"},
+        "environment": IN_CLAIM if by_url else IN_BUCKET,
         "instances": {"file": "test.json", "include": ["*"], "order": "RagBeforeApi", "limit": 8},
         "horizon": 10,
         "protocol": "Native",

@@ -17,7 +17,7 @@ import pytest
 from support.place_servers import COMMIT, Served, hub_server
 from unit.agent.conftest import write_task
 from whetstone_agent.fetching import main
-from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR, BenchmarkConfig
+from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR, BenchmarkConfig, RunConfig, ToolUseConfig
 from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.run_artifact import FetchRecord
 from whetstone_artifacts.tasks.folder import read_task, task_folders, tasks_digest
@@ -185,6 +185,21 @@ def test_the_code_of_an_agent_arrives_and_is_held_to_its_digest(
     assert (Path(agent["path"]) / "mine.py").read_text() == "class Agent: ...\n"
     assert fetch({**agent, "digest": folder_digest(code)}) == (0, None)
     assert refused(fetch({**agent, "digest": OTHER})).reason == "DigestMismatch"
+
+
+def test_an_environment_of_questions_arrives_by_the_configuration_of_its_run(
+    wanted: dict[str, Any], configure: Callable[..., BenchmarkConfig], tmp_path: Path
+) -> None:
+    world = tmp_path / "hub" / "team" / "company"
+    (world / "collections").mkdir(parents=True)
+    (world / "collections" / "handbook.jsonl").write_text("{}\n")
+    place = {**wanted, "what": "Environment", "uri": "hf://datasets/team/company@main", "digest": folder_digest(world)}
+    common = RunConfig.model_validate(dict(configure(fetched=[place])))
+    suite = {"environment": {"uri": place["uri"]}, "instances": {"file": "test.json"}}
+    config = ToolUseConfig(**dict(common), tool_use=suite, environment_path=place["path"])
+    (tmp_path / "config.json").write_text(config.to_json())
+    assert main(["--config", str(tmp_path / "config.json"), "--termination", str(tmp_path / "t")]) == 0
+    assert folder_digest(Path(place["path"])) == place["digest"]
 
 
 def test_a_config_that_cannot_be_read_is_a_user_error(tmp_path: Path) -> None:

@@ -111,6 +111,27 @@ def test_without_keys_the_runner_gets_that_of_the_server_alone() -> None:
     assert set(secrets_of(plan())) == {RUNNER_KEY_VARIABLE}
 
 
+def test_an_environment_elsewhere_is_fetched_by_the_one_container_that_holds_its_secret() -> None:
+    place = {"uri": "s3://sets/company", "digest": f"sha256:{'a' * 64}", "secretRef": {"name": "bucket"}}
+    one = plan(environment=place)
+    config = benchmark_config(one)
+    assert isinstance(config, ToolUseConfig)
+    [wanted] = config.fetched
+    assert config.environment_path == wanted.path == "/mnt/tasks/environment"
+    assert (wanted.uri, wanted.digest) == (place["uri"], place["digest"])
+    assert (wanted.what, wanted.field) == ("Environment", "spec.suite.toolUse.environment (s3://sets/company)")
+    assert wanted.secret_path == "/etc/whetstone/secrets/bucket"
+    assert wanted.record_path.endswith("-environment.json")
+    pod = pod_of(one)
+    [fetch], [main] = pod["initContainers"], pod["containers"]
+    held = {mount["mountPath"]: mount.get("readOnly", False) for mount in main["volumeMounts"]}
+    assert held["/mnt/tasks"] is True
+    assert wanted.secret_path not in held
+    assert "/mnt/claims/data" not in held
+    assert wanted.secret_path in {mount["mountPath"] for mount in fetch["volumeMounts"]}
+    assert one.run.spec.suite.claims == {}
+
+
 def test_each_secret_is_told_by_its_field() -> None:
     key = {"name": "keys", "key": "k"}
     judge = {"model": "m", "url": "http://j", "secretRef": key}

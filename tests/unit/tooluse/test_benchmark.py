@@ -27,6 +27,7 @@ from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.data.trajectories import read_trajectories
 from whetstone_artifacts.episodes import read_episodes
 from whetstone_artifacts.report.page import make_page
+from whetstone_artifacts.tasks.sets import folder_digest
 
 SERVED = "fern--1a2b3c4d"
 ASK = call("getEmployee", id="e1")
@@ -489,6 +490,17 @@ async def test_what_cannot_be_run_is_said_before_anything_runs(
     with pytest.raises(RunFailure, match=said) as failure:
         await run(configure(suite={"expert": {"mode": "GroundTruth"}, **suite}))
     assert failure.value.reason is reason
+
+
+async def test_an_environment_of_a_claim_is_held_to_its_digest(configure: Configure, world_folder: Path) -> None:
+    async def with_digest(digest: str) -> None:
+        environment = {"uri": "pvc://data/world", "digest": digest}
+        await run(configure(suite={"expert": {"mode": "GroundTruth"}, "environment": environment}))
+
+    await with_digest(folder_digest(world_folder))
+    with pytest.raises(RunFailure, match=r"environment \(pvc://data/world\): digest: the folder is ") as failure:
+        await with_digest(f"sha256:{'0' * 64}")
+    assert failure.value.reason is Reason.DIGEST_MISMATCH
 
 
 async def test_a_missing_folder_is_named(configure: Configure) -> None:

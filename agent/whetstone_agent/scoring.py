@@ -49,7 +49,7 @@ def read_trial(folder: Path) -> Trial | None:
     try:
         data = json.loads((folder / "result.json").read_text())
         return parse_trial(honest_result(data, folder))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

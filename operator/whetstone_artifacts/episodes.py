@@ -62,17 +62,17 @@ def _conversation(agent: Path, trial: Path) -> tuple[list[Message], list[dict[st
     try:
         said = json.loads((agent / "messages.jsonl").read_text().splitlines()[0])
         return said["messages"], said.get("tools")
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         pass
     try:
         said = json.loads((trial / "result.json").read_text())["agent_result"]["metadata"]["all_messages"]
         return [{"role": one["role"], "content": _text(one["content"])} for one in said], None
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         pass
     try:
         trajectory = json.loads((agent / "trajectory.json").read_text())
         return from_atif(trajectory["steps"]), (trajectory.get("agent") or {}).get("tool_definitions")
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return [], None
 
 

@@ -28,7 +28,7 @@ def read_model_facts(folder: Path) -> ModelFacts | None:
         config = json.loads((folder / CONFIG).read_bytes())
         shards = sorted(folder.glob("*.safetensors"))
         tensors = {name: info for shard in shards for name, info in read_header(shard).items()}
-    except (OSError, ValueError, ArtifactError):
+    except (OSError, ValueError, RecursionError, ArtifactError):
         return None
     return facts_of(config, tensors.items()) if tensors else None
 

@@ -80,7 +80,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise _invalid(path, "is missing; publish the folder that PEFT's save_pretrained wrote")
     try:
         config = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _invalid(path, f"is not JSON ({error}); save the adapter again") from error
     if not isinstance(config, dict):
         raise _invalid(path, "is not a JSON object; save the adapter again")

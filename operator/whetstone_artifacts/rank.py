@@ -15,6 +15,6 @@ def read_rank(folder: Path) -> int | None:
     try:
         config = json.loads((folder / CONFIG_FILE).read_bytes())
         ranks = [config["r"], *(config.get("rank_pattern") or {}).values()]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return max(ranks) if all(isinstance(rank, int) and rank > 0 for rank in ranks) else None

@@ -70,7 +70,7 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
             tensors[name] = TensorInfo(
                 dtype=str(entry["dtype"]), shape=tuple(int(n) for n in entry["shape"]), start=start, end=end
             )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArtifactError(Reason.ADAPTER_INVALID, f"{path} has a broken header ({error}); save it again") from error
     for name, info in tensors.items():
         width = WIDTHS.get(info.dtype)

@@ -129,7 +129,7 @@ def _read(operation: Operation, response: httpx.Response, content: bytes) -> Ans
         return Answer(status=status, body=None)
     try:
         return Answer(status=status, body=json.loads(content))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         kind = response.headers.get("content-type", "no content type")
         message = f"{operation.id}: the API answers {status} with {kind}, which is no JSON"
         raise ApiNotJsonError(message) from error

@@ -117,7 +117,7 @@ class Conversation:
         function = calls[0]["function"]
         try:
             args = json.loads(function["arguments"] or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             # No template can render arguments that are no JSON, so they stand as text, with the error below.
             return function["arguments"], {"role": "assistant", "content": f"{text}{function['arguments']}"}
         action = json.dumps({"tool_name": function["name"], "args": args}, ensure_ascii=False)

@@ -96,7 +96,7 @@ def to_tools(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     if isinstance(tools, str) and tools.strip():
         try:
             tools = json.loads(tools)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FormatError(f"`tools` is text that is not JSON ({error})") from error
     if not tools:
         return None
@@ -130,14 +130,17 @@ def _message(item: Any, *, where: str) -> Message:
     if not isinstance(item, dict):
         raise FormatError(f'{where} is not an object; write {{"role": ..., "content": ...}}')
     if "from" in item and "role" not in item:
-        role, content, spelled = SPEAKERS.get(item["from"]), item.get("value"), f"from is {item['from']!r}"
+        role, content, spelled = SPEAKERS.get(str(item["from"])), item.get("value"), f"from is {item['from']!r}"
         names: Sequence[str] = tuple(SPEAKERS)
     else:
         role, content, spelled = item.get("role"), item.get("content"), f"role is {item.get('role')!r}"
         names = ROLES
     if role not in ROLES:
         raise FormatError(f"{where}.{spelled}; use one of {', '.join(names)}")
-    calls = [_call(call, where=f"{where}.tool_calls[{n}]") for n, call in enumerate(item.get("tool_calls") or [])]
+    listed = item.get("tool_calls") or []
+    if not isinstance(listed, list):
+        raise FormatError(f"{where}.tool_calls is {type(listed).__name__}; it must be a list")
+    calls = [_call(call, where=f"{where}.tool_calls[{n}]") for n, call in enumerate(listed)]
     if calls and role != "assistant":
         raise FormatError(f"{where}.tool_calls: only the assistant calls tools; correct the role")
     if content is None and calls:
@@ -166,7 +169,7 @@ def _call(call: Any, *, where: str) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FormatError(f"{where}: arguments is text that is not JSON ({error})") from error
     if not isinstance(arguments, dict):
         raise FormatError(f"{where}: arguments must be an object, or one as JSON text")

@@ -212,7 +212,7 @@ class HttpsStore(Store):
             return [self._info("model.safetensors")]
         try:
             names = {str(name) for name in json.loads(self.read(index, 0, index.size))["weight_map"].values()}
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, AttributeError, RecursionError) as error:
             raise not_found(self.uri, f"{_INDEX} is not an index of weights ({error})") from error
         return [index, *(self._info(name) for name in sorted(names) if Content.MODEL.takes(name))]
 

@@ -43,7 +43,7 @@ class Peer:
         """Return the next message; None when the other end is gone or does not keep to the protocol."""
         try:
             message = json.loads(await self._reader.readline())
-        except (ValueError, ConnectionError):
+        except (ValueError, RecursionError, ConnectionError):
             return None
         return message if isinstance(message, dict) else None
 

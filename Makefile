@@ -45,6 +45,8 @@ test-cluster: $(STAMP) ## Tests on the local node, but for the slow ones
 test-long: $(STAMP) ## Everything slow: the whole demo, restarts, deletions
 	@$(DEV) cluster up
 	@$(DEV) images
+	@$(DEV) build-tools
+	$(PYTEST) tests/integration -q -m long
 	@$(DEV) test-trainer -- -m long
 	@$(DEV) build-tools
 	$(PYTEST) tests/integration -q -m long

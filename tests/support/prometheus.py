@@ -1,7 +1,8 @@
 """A real Prometheus, and its promtool."""
 
+import re
+import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,41 @@ from whetstone_dev import packages
 from whetstone_dev.places import CHECKOUT
 
 ALERTS = CHECKOUT / "charts" / "whetstone" / "files" / "alerts.yaml"
-_SECONDS = 5
+DASHBOARDS = ALERTS.parents[1] / "dashboards"
+_DURATION = re.compile(r"(?<=\[)\d+m(?=\])|(?<=offset )\d+m")
+
+
+def shortened(folder: Path, *, window: int, wait: int = 1) -> Path:
+    """Return the alerts with other times: rates over some seconds instead of minutes, and a shorter wait.
+
+    What an alert looks at and compares stays as it is; a test cannot wait for its minutes.
+
+    Args:
+        folder: Where the file is written.
+        window: Seconds of every range and offset.
+        wait: Seconds of every `for`.
+    """
+    rules = yaml.safe_load(ALERTS.read_text())
+    for rule in (rule for group in rules["groups"] for rule in group["rules"]):
+        rule["expr"] = _DURATION.sub(f"{window}s", rule["expr"])
+        if "for" in rule:
+            rule["for"] = f"{wait}s"
+    file = folder / "alerts.yaml"
+    file.write_text(yaml.safe_dump(rules))
+    return file
+
+
+def alert_names() -> set[str]:
+    """Return the names of all alerts of the chart."""
+    rules = yaml.safe_load(ALERTS.read_text())
+    return {rule["alert"] for group in rules["groups"] for rule in group["rules"]}
+
+
+def lint(text: str) -> str:
+    """Return what promtool says against a page of series; nothing when it is as it should be."""
+    command = [program("promtool"), "check", "metrics"]
+    done = subprocess.run(command, input=text, text=True, capture_output=True, check=False)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
 def program(name: str) -> Path:
@@ -44,6 +79,10 @@ class Prometheus:
         alerts = self._client.get("/api/v1/alerts").json()["data"]["alerts"]
         return {one["labels"]["alertname"] for one in alerts if one["state"] == "firing"}
 
+    def has_fired(self, alert: str) -> bool:
+        """Whether an alert fires or has fired in the last minutes."""
+        return bool(self.query(f'max_over_time(ALERTS{{alertname="{alert}", alertstate="firing"}}[10m])'))
+
     def ready(self) -> bool:
         """Whether it answers."""
         try:
@@ -58,7 +97,7 @@ class Prometheus:
 
 @contextmanager
 def running(
-    folder: Path, *, scrape: list[dict[str, Any]], host: str, rules: Path | None = None
+    folder: Path, *, scrape: list[dict[str, Any]], host: str, rules: Path | None = None, seconds: int = 5
 ) -> Iterator[Prometheus]:
     """Run Prometheus.
 
@@ -67,12 +106,15 @@ def running(
         scrape: What it scrapes.
         host: Address on which it listens.
         rules: File of rules that it evaluates.
+        seconds: Time between two scrapes.
     """
-    times = {"scrape_interval": f"{_SECONDS}s", "scrape_timeout": f"{_SECONDS}s", "evaluation_interval": "1s"}
+    times = {"scrape_interval": f"{seconds}s", "scrape_timeout": f"{seconds}s", "evaluation_interval": "1s"}
     config = {"global": times, "scrape_configs": scrape, "rule_files": [str(rules)] if rules else []}
     file = folder / "prometheus.yaml"
     file.write_text(yaml.safe_dump(config))
-    port = 19090 + time.monotonic_ns() % 1000
+    with socket.socket() as free:
+        free.bind((host, 0))
+        port = int(free.getsockname()[1])
     command = [
         str(program("prometheus")),
         f"--config.file={file}",

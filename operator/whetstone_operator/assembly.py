@@ -11,16 +11,19 @@ import aiohttp
 import kopf
 from aiohttp import web
 
+from whetstone_operator.children import CHILDREN, wake_owners
 from whetstone_operator.controllers.engine_check import check_engines
 from whetstone_operator.forwarding import forward_to_leader
 from whetstone_operator.handlers import build_registry, kopf_settings
 from whetstone_operator.http import OperatorHttp, Reporters
+from whetstone_operator.informed_kube import InformedKube
 from whetstone_operator.kinds import Key
-from whetstone_operator.kube import KubeAio
+from whetstone_operator.kube import KubeError
 from whetstone_operator.metrics import RECONCILE_SECONDS, RECONCILES
 from whetstone_operator.runtime.clock import SystemClock
 from whetstone_operator.runtime.events import EventRecorder
 from whetstone_operator.runtime.first import first_of
+from whetstone_operator.runtime.informer import Informer
 from whetstone_operator.runtime.leadership import Candidate, Leadership
 from whetstone_operator.runtime.progress import ProgressBoard
 from whetstone_operator.runtime.queue import Result, WorkQueue
@@ -45,6 +48,7 @@ class Operator:
         self._settings = settings
         self._controllers = controllers
         self._queue: WorkQueue[Key] = WorkQueue(self._process, workers=settings.workers)
+        self._informed = asyncio.Event()
         self._ready = asyncio.Event()
         self._context: Context | None = None
         self._progress = (0, time.monotonic())
@@ -57,7 +61,7 @@ class Operator:
         """
         stop = asyncio.Event()
         _on_signals(stop)
-        kube = await KubeAio.connect()
+        kube = await InformedKube.connect()
         clock = SystemClock()
         leadership = Leadership(kube, candidate=_candidate(self._settings), clock=clock)
         async with aiohttp.ClientSession() as session:
@@ -72,19 +76,38 @@ class Operator:
             runner = await self._serve(self._context, leadership, session)
             try:
                 if await first_of(leadership.gain(), stop.wait()) == 0:
-                    await leadership.lead(self._work(self._context, stop))
+                    await leadership.lead(self._work(self._context, kube, stop))
             finally:
                 await leadership.release()
                 await runner.cleanup()
                 await kube.close()
 
-    async def _work(self, context: Context, stop: asyncio.Event) -> None:
-        self._queue.start()
+    async def _work(self, context: Context, kube: InformedKube, stop: asyncio.Event) -> None:
         try:
-            await first_of(self._watch(context, stop), stop.wait())
+            await first_of(self._watch(context, kube, stop), self._inform(kube), stop.wait())
         finally:
             self._ready.clear()
             await self._queue.stop()
+
+    async def _inform(self, kube: InformedKube) -> None:
+        """Follow all children; work begins once the store holds those that are there."""
+        changed = wake_owners(self._queue.add)
+        informers = [
+            Informer(kube, kube.store, watched=watched, namespace=namespace, changed=changed)
+            for watched in CHILDREN
+            for namespace in self._settings.namespaces or (None,)
+        ]
+
+        async def begin() -> None:
+            await asyncio.gather(*(informer.synced.wait() for informer in informers))
+            kube.rely_on(CHILDREN)
+            self._queue.start()
+            self._informed.set()
+
+        async with asyncio.TaskGroup() as group:
+            for informer in informers:
+                group.create_task(informer.run())
+            group.create_task(begin())
 
     async def _serve(self, context: Context, leadership: Leadership, session: aiohttp.ClientSession) -> web.AppRunner:
         http = OperatorHttp(
@@ -101,24 +124,30 @@ class Operator:
         await web.TCPSite(runner, port=self._settings.http_port).start()
         return runner
 
-    async def _watch(self, context: Context, stop: asyncio.Event) -> None:
-        handing_over = asyncio.create_task(self._take_signals_back(stop))
+    async def _watch(self, context: Context, kube: InformedKube, stop: asyncio.Event) -> None:
+        watching = asyncio.Event()
+        telling = asyncio.create_task(self._tell_ready(watching, stop))
         try:
             await kopf.operator(
-                registry=build_registry(self._queue.add, context.references),
+                registry=build_registry(self._queue.add, context.references, kube.store),
                 settings=kopf_settings(),
                 standalone=True,
                 clusterwide=not self._settings.namespaces,
                 namespaces=self._settings.namespaces,
-                ready_flag=self._ready,
+                ready_flag=watching,
             )
         finally:
-            handing_over.cancel()
+            telling.cancel()
 
-    async def _take_signals_back(self, stop: asyncio.Event) -> None:
-        """Take the signals that kopf took at its start: at a signal it waits five seconds for tasks not its own."""
-        await self._ready.wait()
+    async def _tell_ready(self, watching: asyncio.Event, stop: asyncio.Event) -> None:
+        """Say that all watches run; and take back the signals that kopf took at its start.
+
+        At a signal kopf would wait five seconds for tasks that are not its own.
+        """
+        await watching.wait()
         _on_signals(stop)
+        await self._informed.wait()
+        self._ready.set()
 
     def healthy(self) -> bool:
         """Return whether all workers live and, when work is due, some of it ended within the last ten minutes."""
@@ -133,7 +162,12 @@ class Operator:
         if self._context is None or reconcile is None:
             return Result()
         with RECONCILE_SECONDS.labels(controller=key.plural).time():
-            result = await reconcile(self._context, key)
+            try:
+                result = await reconcile(self._context, key)
+            except KubeError as error:
+                # No status could be read or written to tell it in.
+                logger.warning("%s: %s; the next try comes soon", key, error)
+                result = Result(failed=True)
         RECONCILES.labels(controller=key.plural, result="retry" if result.failed else "ok").inc()
         return result
 

@@ -20,7 +20,7 @@ from whetstone_api.benchmark_target import EngineCheck, EngineIdentity
 from whetstone_api.reports import ProgressReport
 from whetstone_api.trainer_status import TrainerStatusMessage
 
-from whetstone_operator.handlers import owner_of
+from whetstone_operator.children import owner_of
 from whetstone_operator.kinds import BENCHMARK_RUN, OUR_KINDS, POD, Key
 from whetstone_operator.kube import Kube, KubeError, TokenIdentity
 from whetstone_operator.metrics import REPORTS

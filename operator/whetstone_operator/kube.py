@@ -5,44 +5,27 @@ Objects are plain dicts in wire form. Typed models of a client would silently dr
 
 import asyncio
 import json
-import os
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol, Self
-from urllib.parse import urlencode
 
 import aiohttp
-from kubernetes.aio import client, config
 from whetstone_api.vocabulary import FIELD_MANAGER, REPORT_AUDIENCE
 
 from whetstone_operator.kinds import CLAIM, EVENT, POD, TOKEN_REVIEW, Kind, kind_of
-from whetstone_operator.metrics import KUBE_REQUESTS
 from whetstone_operator.runtime.unchanged import holds, stamp
+from whetstone_operator.transport import KubeError as KubeError
+from whetstone_operator.transport import Transport
 
 Object = dict[str, Any]
-_PAGE = 500
-_TIMEOUT_SECONDS = 30
-_PROXIES = {"https_proxy", "all_proxy"}
-
-
-class KubeError(Exception):
-    """The API server refused or failed.
-
-    Args:
-        status: HTTP status; 0 when no answer came.
-        message: The server's own words.
-    """
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-
-    @property
-    def refused(self) -> bool:
-        """Whether the request itself is wrong, so that sending it again changes nothing."""
-        return self.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+Objects = list[Object]
+_PAGE = 100
+"""Parsed objects take ten times the room of their text."""
+_WATCH_SECONDS = 300
+_WATCH_TIMEOUT = aiohttp.ClientTimeout(total=_WATCH_SECONDS + 30, sock_connect=10, sock_read=150)
+"""The API server sends a bookmark every minute."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +61,8 @@ class Kube(Protocol):
     async def create(self, obj: Object) -> Object:
         """Create an object; return the existing one when there is one of that name."""
 
-    async def merge(self, obj: Object, change: Object) -> bool:
-        """Merge a change into an object as it was read; False when it is gone, or another one by now."""
+    async def merge(self, obj: Object, change: Object) -> Object | None:
+        """Merge a change into an object as it was read; None when it is gone, or another one by now."""
 
     async def judge(self, obj: Object) -> Object:
         """Return an object as the API server would store it, after admission; nothing is stored."""
@@ -103,35 +86,21 @@ class KubeAio:
     """`Kube` over the asyncio half of the official client.
 
     Args:
-        api: The client with its connection pool; `close` closes it.
+        transport: Sends requests; `close` closes it.
     """
 
-    def __init__(self, api: Any) -> None:
-        self._api = api
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
         self._shared: dict[str, asyncio.Task[Object | None]] = {}
 
     @classmethod
     async def connect(cls, kubeconfig: Path | None = None) -> Self:
-        """Return a client.
-
-        Args:
-            kubeconfig: File whose current context is used; by default the pod's own cluster, else KUBECONFIG.
-        """
-        configuration = client.Configuration()
-        if not _PROXIES & {name.lower() for name in os.environ}:
-            # With it, aiohttp looks for ~/.netrc before every request, in a thread.
-            configuration.client_session_kwargs = {"trust_env": False}
-        if kubeconfig is not None:
-            await config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration)
-        elif "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ:
-            config.load_incluster_config(client_configuration=configuration)
-        else:
-            await config.load_kube_config(client_configuration=configuration)
-        return cls(client.ApiClient(configuration))
+        """Return a client with the credentials that `Transport.connect` finds."""
+        return cls(await Transport.connect(kubeconfig))
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._api.close()
+        await self._transport.close()
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         path = kind.path(namespace=namespace, name=name)
@@ -152,16 +121,41 @@ class KubeAio:
             raise
 
     async def list(self, kind: Kind, namespace: str | None, labels: dict[str, str] | None = None) -> list[Object]:
-        query: dict[str, Any] = {"limit": _PAGE}
-        if labels:
-            query["labelSelector"] = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
-        items: list[Object] = []
+        return [obj async for page, _ in self.pages(kind, namespace, labels) for obj in page]
+
+    async def pages(
+        self, kind: Kind, namespace: str | None, labels: Mapping[str, str | None] | None = None
+    ) -> AsyncIterator[tuple[Objects, str]]:
+        """Yield the objects with these labels (None: of any value) page by page, each with the list's version.
+
+        Raises:
+            KubeError: As `Kube`.
+        """
+        query: dict[str, Any] = {"limit": _PAGE, "labelSelector": _selector(labels)}
         while True:
             page = await self._json("GET", kind.path(namespace=namespace), query=query)
-            items += [{"apiVersion": kind.api_version, "kind": kind.name, **item} for item in page.get("items", [])]
-            query["continue"] = page.get("metadata", {}).get("continue")
+            metadata = page.get("metadata", {})
+            items = page.get("items", [])
+            yield (
+                [{"apiVersion": kind.api_version, "kind": kind.name, **item} for item in items],
+                str(metadata.get("resourceVersion", "")),
+            )
+            query["continue"] = metadata.get("continue")
             if not query["continue"]:
-                return items
+                return
+
+    async def changes(
+        self, kind: Kind, namespace: str | None, labels: Mapping[str, str | None], version: str
+    ) -> AsyncIterator[Object]:
+        """Yield the events of a watch from a version on, bookmarks among them, until the API server ends it.
+
+        Raises:
+            KubeError: As `Kube`; also when nothing is heard for longer than bookmarks are apart.
+        """
+        query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": _WATCH_SECONDS}
+        query |= {"resourceVersion": version, "labelSelector": _selector(labels)}
+        async for line in self._transport.lines(kind.path(namespace=namespace), query=query, within=_WATCH_TIMEOUT):
+            yield json.loads(line)
 
     async def apply(self, obj: Object, *, look: bool = True) -> Object:
         wanted = stamp(obj)
@@ -197,23 +191,22 @@ class KubeAio:
             return await self._json("POST", kind.path(namespace=metadata["namespace"]), query=query, body=obj)
         except KubeError as error:
             if error.status == HTTPStatus.CONFLICT:
-                existing = await self.get(kind, metadata["namespace"], metadata["name"])
+                existing = await self._get(kind.path(namespace=metadata["namespace"], name=metadata["name"]))
                 if existing is not None:
                     return existing
             raise
 
-    async def merge(self, obj: Object, change: Object) -> bool:
+    async def merge(self, obj: Object, change: Object) -> Object | None:
         metadata = {**change.get("metadata", {}), "resourceVersion": obj["metadata"]["resourceVersion"]}
         path = kind_of(obj).path(namespace=obj["metadata"]["namespace"], name=obj["metadata"]["name"])
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
         body, content_type = {**change, "metadata": metadata}, "application/merge-patch+json"
         try:
-            await self._json("PATCH", path, query=query, body=body, content_type=content_type)
+            return await self._json("PATCH", path, query=query, body=body, content_type=content_type)
         except KubeError as error:
             if error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
-                return False
+                return None
             raise
-        return True
 
     async def judge(self, obj: Object) -> Object:
         query = {"dryRun": "All", "fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
@@ -235,7 +228,7 @@ class KubeAio:
         query = {"container": container, "tailLines": tail_lines, "previous": str(previous).lower()}
         path = POD.path(namespace=namespace, name=pod, subresource="log")
         try:
-            return (await self._request("GET", path, query=query)).decode(errors="replace")
+            return (await self._transport.request("GET", path, query=query)).decode(errors="replace")
         except KubeError:
             return ""
 
@@ -273,42 +266,11 @@ class KubeAio:
             )
 
     async def _json(self, method: str, path: str, **options: Any) -> Object:
-        answer: Object = json.loads(await self._request(method, path, **options))
+        answer: Object = json.loads(await self._transport.request(method, path, **options))
         return answer
 
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: dict[str, Any] | None = None,
-        body: Object | None = None,
-        content_type: str = "application/json",
-    ) -> bytes:
-        filled = {name: value for name, value in (query or {}).items() if value is not None}
-        serialized = await self._api.param_serialize(
-            method=method,
-            resource_path=path + (f"?{urlencode(filled)}" if filled else ""),
-            header_params={"Accept": "application/json, */*", "Content-Type": content_type},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
-        try:
-            response = await self._api.call_api(*serialized, _request_timeout=_TIMEOUT_SECONDS)
-            data: bytes = await response.read()
-        except (OSError, TimeoutError, aiohttp.ClientError, client.ApiException) as error:
-            KUBE_REQUESTS.labels(verb=method, code="none").inc()
-            raise KubeError(0, f"no answer from the API server: {error or type(error).__name__}") from error
-        KUBE_REQUESTS.labels(verb=method, code=str(response.status)).inc()
-        if response.status >= HTTPStatus.BAD_REQUEST:
-            raise KubeError(response.status, _message(data))
-        return data
 
-
-def _message(data: bytes) -> str:
-    """Return the words of an error answer, which is a `Status` object or plain text."""
-    text = data.decode(errors="replace")
-    try:
-        return str(json.loads(text).get("message") or text)
-    except (ValueError, AttributeError):
-        return text[:1024]
+def _selector(labels: Mapping[str, str | None] | None) -> str | None:
+    """Return a label selector in text; None for everything."""
+    parts = [name if value is None else f"{name}={value}" for name, value in sorted((labels or {}).items())]
+    return ",".join(parts) or None

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,8 +53,7 @@ def account_kubeconfig(
     plane: ControlPlane, api: Api, folder: Path, *, namespace: str = SYSTEM_NAMESPACE, account: str = ACCOUNT
 ) -> Path:
     """Write a kubeconfig that authenticates as a service account, the operator's by default; return its path."""
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-    token = api.raw("POST", path, {"spec": {"expirationSeconds": 7200}})["status"]["token"]
+    token = account_token(api, namespace=namespace, account=account)
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -73,19 +72,35 @@ def account_kubeconfig(
     return file
 
 
+def account_token(
+    api: Api, *, namespace: str = SYSTEM_NAMESPACE, account: str = ACCOUNT, bound_to: Mapping[str, str] | None = None
+) -> str:
+    """Return a token of a service account, by default the operator's; bound to an object, it ends with that."""
+    spec = {"expirationSeconds": 7200, **({"boundObjectRef": dict(bound_to)} if bound_to else {})}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    return str(api.raw("POST", path, {"spec": spec})["status"]["token"])
+
+
 class OperatorProcess:
     """One operator.
 
     Args:
-        kubeconfig: Its credentials.
+        kubeconfig: Its credentials; None for those of a pod.
         namespace: The namespace that it serves; of several, their names with commas. Operators that serve the same
             are replicas of one.
         log: File for its output.
         environment: Further variables.
+        launcher: What its command is an argument of.
     """
 
     def __init__(
-        self, *, kubeconfig: Path, namespace: str, log: Path, environment: Mapping[str, str] | None = None
+        self,
+        *,
+        kubeconfig: Path | None,
+        namespace: str,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        launcher: Sequence[str] = (),
     ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -93,11 +108,12 @@ class OperatorProcess:
         self.lease = f"whetstone-{hashlib.sha256(namespace.encode()).hexdigest()[:16]}"
         """Name of the Lease that its replicas share."""
         self._log = log
+        self._launcher = list(launcher)
         self._process: subprocess.Popen[bytes] | None = None
         self._environment = {
             **{name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "PYTHONPATH")},
             "PYTHONPATH": str(CHECKOUT / "operator"),
-            "KUBECONFIG": str(kubeconfig),
+            **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {}),
             "POD_NAMESPACE": SYSTEM_NAMESPACE,
             # As a container that is started again in its pod.
             "POD_UID": str(uuid.uuid4()),
@@ -111,16 +127,20 @@ class OperatorProcess:
 
     def start(self) -> None:
         """Start the process and wait until its watches run."""
+        self.launch()
+        eventually(self.ready, what=f"the operator is ready; its log is {self._log}", seconds=60)
+
+    def launch(self) -> None:
+        """Start the process."""
         with self._log.open("ab") as sink:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "whetstone_operator"],
+                [*self._launcher, sys.executable, "-m", "whetstone_operator"],
                 env=self._environment,
                 cwd=self._log.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,
             )
-        eventually(self.ready, what=f"the operator is ready; its log is {self._log}", seconds=60)
 
     def ready(self) -> bool:
         """Whether it says that it is ready; an AssertionError when it has ended."""
@@ -128,9 +148,13 @@ class OperatorProcess:
         if process is None or process.poll() is not None:
             raise RuntimeError(f"the operator ended:\n{self._log.read_text()[-4000:]}")
         try:
-            return httpx.get(self._url("readyz"), trust_env=False, timeout=5).is_success
+            return httpx.get(self.url("readyz"), trust_env=False, timeout=5).is_success
         except httpx.HTTPError:
             return False
+
+    def exit_code(self) -> int | None:
+        """Return how it ended by itself; None while it runs."""
+        return self._process.poll() if self._process else None
 
     def kill(self) -> None:
         """End it as kill -9 does."""
@@ -163,7 +187,7 @@ class OperatorProcess:
 
     def metric(self, name: str, /, **labels: str) -> float:
         """Return the sum of a metric's samples that carry the labels."""
-        text = httpx.get(self._url("metrics"), params={"name[]": name}, trust_env=False, timeout=10).text
+        text = httpx.get(self.url("metrics"), params={"name[]": name}, trust_env=False, timeout=10).text
         total = 0.0
         for line in text.splitlines():
             found = re.fullmatch(rf"{re.escape(name)}(?:\{{(.*)\}})? (\S+)", line)
@@ -178,7 +202,7 @@ class OperatorProcess:
     def post(self, path: str, *, token: str, body: dict[str, Any]) -> tuple[int, str]:
         """Send something as a pod does; return the HTTP status and the answer."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        answer = httpx.post(self._url(path), json=body, headers=headers, trust_env=False, timeout=10)
+        answer = httpx.post(self.url(path), json=body, headers=headers, trust_env=False, timeout=10)
         return answer.status_code, answer.text
 
     @property
@@ -189,9 +213,10 @@ class OperatorProcess:
 
     def report_url(self, path: str) -> str:
         """Return the URL to which the pods of an object report."""
-        return self._url(f"v1/reports/{path}")
+        return self.url(f"v1/reports/{path}")
 
-    def _url(self, path: str) -> str:
+    def url(self, path: str) -> str:
+        """Return an address of its HTTP server."""
         return f"http://127.0.0.1:{self._port}/{path}"
 
 

@@ -166,7 +166,14 @@ def work_through(world: World, operator: OperatorProcess) -> None:
     change = {"spec": {"resources": {"requests": {"cpu": "1"}}}}
     world.api.merge("BenchmarkRun", "run", change, namespace=world.namespace)
     first = run["metadata"]["uid"]
-    eventually(lambda: [job for job in runs(world) if job["metadata"]["uid"] != first], what="another Job")
+    [other] = eventually(lambda: [job for job in runs(world) if job["metadata"]["uid"] != first], what="another Job")
+    # A Job that somebody takes the label from is there all the same: it is not created again, but asked for.
+    unlabelled = {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}}
+    world.api.merge("Job", other["metadata"]["name"], unlabelled, namespace=world.namespace)
+    # What is not there yet is asked for; what is there, watches tell.
+    world.serve("waiting", adapters=[{"name": "a", "trainingJobRef": {"name": "absent"}}])
+    world.benchmark("waiting", baselineRef={"name": "absent"})
+    world.train("waiting", baseModel={"modelServerRef": {"name": "absent"}})
     hold_and_queue(world)
 
 

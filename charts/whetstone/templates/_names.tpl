@@ -82,14 +82,18 @@ any: true
 # The engines of a ModelServer; they are deleted with their owner by Kubernetes.
 - apiGroups: [apps]
   resources: [deployments]
-  verbs: [get, list, watch, create, patch]
+  verbs: [list, watch, create, patch]
 # The budget that lets drains take one engine pod at a time.
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list, watch, create, patch]
-# Services of servers and of trainings over several pods; desired states and configurations that pods read.
+  verbs: [list, watch, create, patch]
+# Services of servers and of trainings over several pods.
 - apiGroups: [""]
-  resources: [services, configmaps]
+  resources: [services]
+  verbs: [list, watch, create, patch]
+# Desired states and configurations that pods read, and the users' own that specs name.
+- apiGroups: [""]
+  resources: [configmaps]
   verbs: [get, list, watch, create, patch]
 # Trainings and benchmarks: created once, suspended with their object, deleted to make way for another try.
 - apiGroups: [batch]

@@ -79,6 +79,7 @@ class Leadership:
         self._terms = terms or Terms()
         self._seen: tuple[str, float] = ("", 0.0)
         self._other: Object | None = None
+        self._own: Object | None = None
         self.leading = False
         """Whether this operator works."""
         self._tell(leading=False)
@@ -153,8 +154,16 @@ class Leadership:
                 raise LeadershipLostError(f"the lease could not be renewed for {self._terms.renew:.0f} s")
 
     async def _try(self) -> bool:
-        """Take or renew the Lease; say whether it is this operator's."""
+        """Take or renew the Lease; say whether it is this operator's.
+
+        A Lease that was written here and not elsewhere since is renewed by one request: with a slow API server, reading
+        it first would take too long.
+        """
         try:
+            if self._own is not None:
+                self._own = await self._kube.merge(self._own, self._change(self._own))
+                if self._own is not None:
+                    return True
             lease = await self._kube.get(LEASE, self._candidate.namespace, self._candidate.lease)
             if lease is None:
                 lease = await self._kube.create(self._new())
@@ -163,13 +172,14 @@ class Leadership:
             self._look(lease)
             if self._other is not None and not self._expired(self._other):
                 return False
-            taken = await self._kube.merge(lease, self._change(lease))
+            self._own = await self._kube.merge(lease, self._change(lease))
         except KubeError as error:
             logger.warning("the lease %s cannot be had: %s", self._candidate.lease, error)
             return False
-        if taken:
-            self._other = None
-        return taken
+        if self._own is None:
+            return False
+        self._other = None
+        return True
 
     def _look(self, lease: Object) -> None:
         version = lease["metadata"]["resourceVersion"]

@@ -41,14 +41,14 @@ class Store:
         await self._answer()
         return copy.deepcopy(self.lease or self._store(obj))
 
-    async def merge(self, obj: Object, change: Object) -> bool:
+    async def merge(self, obj: Object, change: Object) -> Object | None:
         await self._answer()
         assert self.lease is not None
         if obj["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
-            return False
+            return None
         metadata = {**self.lease["metadata"], **change.get("metadata", {})}
-        self._store({**self.lease, "metadata": metadata, "spec": {**self.lease["spec"], **change["spec"]}})
-        return True
+        merged = {**self.lease, "metadata": metadata, "spec": {**self.lease["spec"], **change["spec"]}}
+        return copy.deepcopy(self._store(merged))
 
     def _store(self, obj: Object) -> Object:
         self._version += 1

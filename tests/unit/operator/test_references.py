@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from unit.operator.objects import NOW
 from whetstone_api.reports import ProgressReport
-from whetstone_operator.handlers import owner_of
+from whetstone_operator.children import owner_of
 from whetstone_operator.kinds import Key
 from whetstone_operator.runtime.progress import ProgressBoard
 from whetstone_operator.runtime.references import ANY, References

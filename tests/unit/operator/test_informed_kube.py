@@ -1,0 +1,108 @@
+"""Which questions the client answers itself, and which it asks the API server."""
+
+from typing import Any
+
+import pytest
+from whetstone_api.vocabulary import Label
+from whetstone_operator.children import CHILDREN
+from whetstone_operator.informed_kube import InformedKube
+from whetstone_operator.kinds import CONFIG_MAP, DEPLOYMENT, JOB, MODEL_SERVER, POD, SECRET, Kind
+from whetstone_operator.kube import KubeError, Object
+from whetstone_operator.transport import Transport
+
+OURS = {str(Label.MANAGED_BY): "whetstone", str(Label.MODEL_SERVER): "s"}
+
+
+def stored(kind: Kind, name: str = "x", *, version: int = 1, labels: dict[str, str] | None = None) -> Object:
+    metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": str(version)}
+    metadata["labels"] = OURS if labels is None else labels  # type: ignore[assignment]
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+
+
+class Asked(InformedKube):
+    """Answers by path what it is given, and counts."""
+
+    def __init__(self, answers: dict[str, Object]) -> None:
+        super().__init__(Transport(None))
+        self.answers = answers
+        self.requests: list[str] = []
+
+    async def _json(self, method: str, path: str, **_: Any) -> Object:
+        self.requests.append(f"{method} {path.rpartition('/')[2]}")
+        if path not in self.answers:
+            raise KubeError(404, "not found")
+        return self.answers[path]
+
+
+def client(*objects: tuple[Kind, Object], informed: bool = True) -> Asked:
+    kube = Asked({kind.path(namespace="ns", name=obj["metadata"]["name"]): obj for kind, obj in objects})
+    if informed:
+        kube.rely_on(CHILDREN)
+    return kube
+
+
+async def test_children_are_read_from_the_store() -> None:
+    kube = client()
+    kube.store.put(DEPLOYMENT, stored(DEPLOYMENT))
+    assert await kube.get(DEPLOYMENT, "ns", "x") == stored(DEPLOYMENT)
+    assert await kube.get(DEPLOYMENT, "ns", "absent") is None
+    assert kube.requests == []
+
+
+async def test_nothing_is_taken_for_absent_before_the_store_is_full() -> None:
+    kube = client((JOB, stored(JOB)), informed=False)
+    assert await kube.get(JOB, "ns", "x") == stored(JOB)
+    assert await kube.get(JOB, "ns", "x") == stored(JOB)
+    assert kube.requests == ["GET x", "GET x"]
+
+
+@pytest.mark.parametrize("kind", [CONFIG_MAP, POD, SECRET], ids=lambda kind: kind.name)
+async def test_what_is_also_of_others_is_asked_for_each_time(kind: Kind) -> None:
+    kube = client((kind, stored(kind, labels={})))
+    for _ in range(2):
+        assert await kube.get(kind, "ns", "x") == stored(kind, labels={})
+    assert kube.requests == ["GET x", "GET x"]
+
+
+async def test_what_is_written_is_read_at_once() -> None:
+    kube = client((JOB, stored(JOB)), (DEPLOYMENT, stored(DEPLOYMENT, version=7)))
+    kube.answers[JOB.path(namespace="ns")] = stored(JOB)
+    kube.store.put(DEPLOYMENT, stored(DEPLOYMENT, version=3))
+    await kube.create(stored(JOB))
+    await kube.apply(stored(DEPLOYMENT), look=False)
+    kube.requests.clear()
+    assert await kube.get(JOB, "ns", "x") == stored(JOB)
+    found = await kube.get(DEPLOYMENT, "ns", "x")
+    assert found is not None
+    assert found["metadata"]["resourceVersion"] == "7"
+    assert kube.requests == []
+
+
+async def test_what_is_deleted_is_asked_for_until_the_watch_tells() -> None:
+    kube = client((JOB, stored(JOB)))
+    kube.store.put(JOB, stored(JOB))
+    await kube.delete(JOB, "ns", "x")
+    del kube.answers[JOB.path(namespace="ns", name="x")]
+    assert await kube.get(JOB, "ns", "x") is None
+    assert kube.requests == ["DELETE x", "GET x"]
+
+
+async def test_pods_of_servers_are_listed_from_the_store_and_pods_of_jobs_are_not() -> None:
+    kube = client()
+    kube.answers[POD.path(namespace="ns")] = {"items": [], "metadata": {"resourceVersion": "1"}}
+    kube.store.put(POD, stored(POD))
+    assert await kube.list(POD, "ns", {str(Label.MODEL_SERVER): "s"}) == [stored(POD)]
+    assert kube.requests == []
+    assert await kube.list(POD, "ns", {"batch.kubernetes.io/job-name": "j"}) == []
+    assert await kube.list(POD, "ns", {str(Label.TRAINING_JOB): "t"}) == []
+    assert kube.requests == ["GET pods", "GET pods"]
+
+
+async def test_ours_are_relied_on_for_a_while_and_asked_for_when_absent() -> None:
+    kube = client((MODEL_SERVER, stored(MODEL_SERVER, "other")))
+    kube.store.put(MODEL_SERVER, stored(MODEL_SERVER))
+    assert await kube.get(MODEL_SERVER, "ns", "x") == stored(MODEL_SERVER)
+    assert kube.requests == []
+    assert await kube.get(MODEL_SERVER, "ns", "other") == stored(MODEL_SERVER, "other")
+    assert await kube.get(MODEL_SERVER, "ns", "absent") is None
+    assert kube.requests == ["GET other", "GET absent"]

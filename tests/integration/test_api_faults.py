@@ -1,0 +1,275 @@
+"""The operator while its way to the API server fails: it recovers by itself, and does nothing twice."""
+
+import itertools
+import random
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+from integration.api import Api, Object, Refused
+from integration.conftest import install_kinds
+from integration.operator_process import (
+    SYSTEM_NAMESPACE,
+    OperatorProcess,
+    account_kubeconfig,
+    account_token,
+    install_rights,
+)
+from integration.world import DATASET, World
+from support.fault_proxy import FaultProxy
+from support.waiting import eventually
+from whetstone_dev.controlplane import ControlPlane
+
+pytestmark = pytest.mark.integration
+KIND = "LoRATrainingJob"
+ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+AS_IN_A_POD = f'mkdir -p {ACCOUNT_FOLDER} && mount --bind "$1" {ACCOUNT_FOLDER} && mount --bind "$1/hosts" /etc/hosts'
+CLUSTER_NAME = "kubernetes.default.svc"
+"""Name under which pods reach the API server."""
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of these tests' own: they stop parts of it."""
+    plane = ControlPlane(tmp_path_factory.mktemp("faults"))
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="module")
+def api(plane: ControlPlane) -> Iterator[Api]:
+    client = Api(plane.server, plane.pki.folder)
+    install_kinds(client)
+    install_rights(plane, client)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def proxy(plane: ControlPlane) -> Iterator[FaultProxy]:
+    """The operator's way to the API server."""
+    certificate, key = plane.pki.leaf("proxy", subject="/CN=proxy", names=["IP:127.0.0.1"])
+    with FaultProxy(plane.server, authority=plane.pki.folder / "ca.crt", certificate=certificate, key=key) as proxy:
+        yield proxy
+
+
+class Kubelet:
+    """Starts the operator's container again whenever it ends.
+
+    Args:
+        operator: The operator.
+    """
+
+    def __init__(self, operator: OperatorProcess) -> None:
+        self._operator = operator
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._keep)
+        self.exits: list[int] = []
+        """Exit codes so far."""
+
+    def __enter__(self) -> "Kubelet":
+        self._operator.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self._operator.stop()
+
+    def _keep(self) -> None:
+        while not self._stopped.wait(0.2):
+            code = self._operator.exit_code()
+            if code is not None:
+                self.exits.append(code)
+                self._operator.launch()
+
+
+@contextmanager
+def kept_operator(kubeconfig: Path, world: World, log: Path) -> Iterator[tuple[OperatorProcess, Kubelet]]:
+    operator = OperatorProcess(kubeconfig=kubeconfig, namespace=world.namespace, log=log)
+    with Kubelet(operator) as kubelet:
+        yield operator, kubelet
+    text = log.read_text()
+    assert "Traceback" not in text, text[-6000:]
+
+
+@pytest.fixture
+def kept(
+    plane: ControlPlane, api: Api, proxy: FaultProxy, world: World, tmp_path: Path
+) -> Iterator[tuple[OperatorProcess, Kubelet]]:
+    """The operator behind the proxy, and what starts it again."""
+    kubeconfig = account_kubeconfig(plane, api, tmp_path)
+    config = yaml.safe_load(kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = proxy.url
+    kubeconfig.write_text(yaml.safe_dump(config))
+    world.claims()
+    with kept_operator(kubeconfig, world, tmp_path / "operator.log") as both:
+        yield both
+
+
+def train(world: World, name: str) -> None:
+    world.train(name, output={"adapter": {"uri": f"pvc://adapters/{name}"}})
+
+
+def probe(operator: OperatorProcess, path: str) -> int:
+    """Return what a probe of the kubelet gets; 0 for no answer."""
+    try:
+        return httpx.get(operator.url(path), trust_env=False, timeout=5).status_code
+    except httpx.HTTPError:
+        return 0
+
+
+def is_well(operator: OperatorProcess) -> bool:
+    return (probe(operator, "healthz"), probe(operator, "readyz")) == (200, 200)
+
+
+def require_each_job_once(world: World, *expected: str) -> None:
+    """Check that these Jobs exist and no others ever did: a second one would have another name or uid."""
+    jobs = world.api.list("Job", namespace=world.namespace)
+    assert sorted(job["metadata"]["name"].rpartition("-")[0] for job in jobs) == sorted(expected)
+    told = [
+        event for event in world.api.list("Event", namespace=world.namespace) if event["reason"] == "SuccessfulCreate"
+    ]
+    created = [event["regarding"]["name"] for event in told if event["regarding"]["kind"] == "Job"]
+    assert len(created) == len(set(created)), f"a Job got more than one pod: {created}"
+
+
+def accepted(write: Callable[[], object]) -> None:
+    """Write what the API server, started just now, may refuse at first."""
+
+    def tried() -> bool:
+        try:
+            write()
+        except httpx.HTTPError as error:
+            raise AssertionError(str(error)) from error
+        except Refused as error:
+            if error.status < httpx.codes.INTERNAL_SERVER_ERROR:
+                raise
+            raise AssertionError(str(error)) from error
+        return True
+
+    eventually(tried, what="the API server accepts")
+
+
+def go_on(world: World, prepare: Object, operator: OperatorProcess) -> None:
+    """Let work that began before a fault go on, and begin more; nothing is done twice."""
+    accepted(lambda: world.end_well(prepare, dataset=DATASET))
+    accepted(lambda: train(world, "after"))
+    world.wait_job("before", "train")
+    world.wait_job("after", "prepare")
+    eventually(lambda: is_well(operator), what="the probes tell that all is well", seconds=60)
+    require_each_job_once(world, "before-prepare", "before-train", "after-prepare")
+
+
+@pytest.mark.parametrize("part", ["kube-apiserver", "etcd"])
+def test_restart_of_a_part_of_the_control_plane_is_survived(
+    part: str, plane: ControlPlane, world: World, kept: tuple[OperatorProcess, Kubelet]
+) -> None:
+    operator, _ = kept
+    train(world, "before")
+    prepare = world.wait_job("before", "prepare")
+    plane.processes.stop(part, grace=0.1)
+    plane.start()
+    go_on(world, prepare, operator)
+
+
+def test_throttled_requests_are_sent_again_when_the_server_says(
+    world: World, proxy: FaultProxy, kept: tuple[OperatorProcess, Kubelet]
+) -> None:
+    operator, kubelet = kept
+    train(world, "before")
+    prepare = world.wait_job("before", "prepare")
+    numbers = itertools.count()
+    proxy.refuse = lambda method, path: next(numbers) % 2 == 0
+    go_on(world, prepare, operator)
+    assert proxy.refused > 3
+    assert kubelet.exits == []
+    reasons = {event["reason"] for event in world.api.list("Event", namespace=world.namespace)}
+    assert "InternalError" not in reasons
+
+
+def test_slow_api_server_slows_the_work_and_costs_no_lease(
+    world: World, proxy: FaultProxy, kept: tuple[OperatorProcess, Kubelet]
+) -> None:
+    operator, kubelet = kept
+    train(world, "before")
+    prepare = world.wait_job("before", "prepare")
+    proxy.delay = 2.0
+    go_on(world, prepare, operator)
+    assert kubelet.exits == []
+
+
+@pytest.mark.parametrize("seconds", [0.0, pytest.param(300.0, marks=pytest.mark.long)], ids=["short", "five-minutes"])
+def test_cut_network_ends_the_leader_and_the_probes_say_so(
+    seconds: float, world: World, proxy: FaultProxy, kept: tuple[OperatorProcess, Kubelet]
+) -> None:
+    operator, kubelet = kept
+    train(world, "before")
+    prepare = world.wait_job("before", "prepare")
+    proxy.cut()
+    eventually(lambda: kubelet.exits, what="the leader stops before another one may begin")
+    assert kubelet.exits == [1]
+    # It lives, for its own part, and does not say that it is ready to work.
+    eventually(lambda: (probe(operator, "healthz"), probe(operator, "readyz")) == (200, 503), what="probes tell")
+    threading.Event().wait(seconds)
+    assert (probe(operator, "healthz"), probe(operator, "readyz")) == (200, 503)
+    proxy.heal()
+    go_on(world, prepare, operator)
+    assert kubelet.exits == [1]
+
+
+def bound_token(api: Api, name: str) -> str:
+    """Return a token of the operator's account that ends with a Secret."""
+    path = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets"
+    secret = api.raw("POST", path, {"metadata": {"name": name}})
+    bound = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": secret["metadata"]["uid"]}
+    return account_token(api, bound_to=bound)
+
+
+def test_expired_token_is_read_again(plane: ControlPlane, api: Api, world: World, tmp_path: Path) -> None:
+    """As in a pod: the kubelet has written another token when the old one ends."""
+    address = f"127.{random.randint(2, 250)}.{random.randint(1, 250)}.{random.randint(1, 250)}"
+    account = tmp_path / "account"
+    account.mkdir()
+    (account / "ca.crt").write_text((plane.pki.folder / "ca.crt").read_text())
+    (account / "namespace").write_text(SYSTEM_NAMESPACE)
+    (account / "token").write_text(bound_token(api, "first"))
+    (account / "hosts").write_text(f"{address} {CLUSTER_NAME}\n127.0.0.1 localhost\n")
+    names = [f"IP:{address}", f"DNS:{CLUSTER_NAME}"]
+    certificate, key = plane.pki.leaf("in-cluster", subject="/CN=in-cluster", names=names)
+    trusted = plane.pki.folder / "ca.crt"
+    world.claims()
+    operator = OperatorProcess(
+        kubeconfig=None,
+        namespace=world.namespace,
+        log=tmp_path / "operator.log",
+        environment={"KUBERNETES_SERVICE_HOST": address, "KUBERNETES_SERVICE_PORT": "443"},
+        launcher=["unshare", "--mount", "sh", "-ec", f'{AS_IN_A_POD} && shift && exec "$@"', "sh", str(account)],
+    )
+    way = FaultProxy(plane.server, authority=trusted, certificate=certificate, key=key, address=address, port=443)
+    with way, Kubelet(operator) as kubelet:
+        train(world, "before")
+        prepare = world.wait_job("before", "prepare")
+        first = (account / "token").read_text()
+        (account / "token").write_text(bound_token(api, "second"))
+        api.raw("DELETE", f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/first")
+        eventually(lambda: is_refused(plane, first), what="the API server refuses the old token", seconds=60)
+        go_on(world, prepare, operator)
+        assert kubelet.exits == []
+    assert "Traceback" not in (tmp_path / "operator.log").read_text()
+
+
+def is_refused(plane: ControlPlane, token: str) -> bool:
+    command = [plane.kubectl, "--server", plane.server, "--certificate-authority", plane.pki.folder / "ca.crt"]
+    asked = [*command, "--token", token, "get", "--raw", "/version"]
+    answer = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return answer.returncode != 0 and "Unauthorized" in answer.stderr

@@ -1,10 +1,14 @@
 """The endpoint that pods report to takes a report only from a pod of that object."""
 
+import ssl
+
+import httpx
 import pytest
 from integration.operator_process import OperatorProcess
 from integration.world import DATASET, World
 from support.waiting import eventually
-from whetstone_api.vocabulary import REPORT_TOKEN_PATH
+from whetstone_api.vocabulary import REPORT_AUDIENCE, REPORT_TOKEN_PATH
+from whetstone_dev.controlplane import ControlPlane
 
 pytestmark = pytest.mark.integration
 BODY = {"phase": "Prepare", "step": 3, "maxSteps": 9}
@@ -73,6 +77,25 @@ def test_trainer_of_somebody_else_reports_by_kubeflows_protocol(world: World, op
         what="the report",
     )
     assert (progress["phase"], progress["etaSeconds"], progress["loss"]) == ("Train", 12, "0.5000")
+
+
+def test_token_for_reports_opens_nothing_at_the_api_server(
+    world: World, operator: OperatorProcess, control_plane: ControlPlane
+) -> None:
+    world.claims()
+    world.train()
+    pod = eventually(lambda: world.pods(world.wait_job("train", "prepare")), what="a pod")[0]
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    trusted = ssl.create_default_context(cafile=str(control_plane.pki.folder / "ca.crt"))
+    with httpx.Client(base_url=control_plane.server, verify=trusted, trust_env=False) as client:
+
+        def asked(audience: str) -> int:
+            headers = {"Authorization": f"Bearer {world.pod_token(pod, audience=audience)}"}
+            return client.get("/apis", headers=headers).status_code
+
+        assert asked(REPORT_AUDIENCE) == 401
+        # A token for the API server would do: it is not for another reason that ours does not.
+        assert asked("https://kubernetes.default.svc") == 200
 
 
 def test_reports_of_others_are_refused(world: World, operator: OperatorProcess) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from whetstone_api.jobs import DatasetFile
 from whetstone_api.training_preference import PreferenceSpec
-from whetstone_api.vocabulary import Reason
+from whetstone_api.vocabulary import CLAIMS_ROOT, CONFIGMAPS_ROOT, Reason
 from whetstone_artifacts.data.formats import FormatError, Message, to_messages, to_tools
 from whetstone_artifacts.data.lines import Chunk, lines_of, read_chunks
 from whetstone_artifacts.data.pairs import Pair, to_pair
@@ -127,7 +127,20 @@ def _existing(dataset: DatasetFile) -> Path:
         raise UserError(
             Reason.DATASET_NOT_FOUND, f"{dataset.field}: the file does not exist; correct the path or put it there"
         )
+    volume = _volume_of(path)
+    if volume is not None and not path.resolve().is_relative_to(volume.resolve()):
+        # Whoever writes to the claim must not choose what else of this pod is read: its Secrets, other claims.
+        problem = "is a link that leads out of its volume; put the file itself there"
+        raise UserError(Reason.DATASET_INVALID, f"{dataset.field}: {problem}")
     return path
+
+
+def _volume_of(path: Path) -> Path | None:
+    """Return where the claim or ConfigMap of a file is mounted; None for a file of the pod's own."""
+    for root in (Path(CLAIMS_ROOT), Path(CONFIGMAPS_ROOT)):
+        if path.is_relative_to(root):
+            return root / path.relative_to(root).parts[0]
+    return None
 
 
 def _values(dataset: DatasetFile, chunk: Chunk) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -97,6 +97,25 @@ def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
         assert FIELD in caught.value.message
 
 
+@pytest.mark.parametrize("target", ["/etc/hostname", "../../other/rows.jsonl", "../within.jsonl"])
+def test_link_that_leads_out_of_its_claim_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    monkeypatch.setattr("whetstone_trainer.dataset.CLAIMS_ROOT", str(tmp_path))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "data" / "a").mkdir(parents=True)
+    for place in ("other/rows.jsonl", "data/within.jsonl"):
+        (tmp_path / place).write_text(GOOD)
+    link = tmp_path / "data" / "a" / "train.jsonl"
+    link.symlink_to(target)
+    if target == "../within.jsonl":
+        assert len(list(read_rows(dataset(link)))) == 1
+        return
+    with pytest.raises(UserError, match="leads out of its volume") as caught:
+        list(read_rows(dataset(link)))
+    assert caught.value.reason == Reason.DATASET_INVALID
+
+
 CALL = {"type": "function", "function": {"name": "ls", "arguments": {"path": "/"}}}
 QUESTION, ANSWER = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
 

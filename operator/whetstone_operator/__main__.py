@@ -12,6 +12,7 @@ from whetstone_operator.controllers.benchmarkrun import reconcile as reconcile_b
 from whetstone_operator.controllers.loratrainingjob import reconcile as reconcile_training_job
 from whetstone_operator.controllers.modelserver import reconcile as reconcile_model_server
 from whetstone_operator.kinds import BENCHMARK_RUN, MODEL_SERVER, TRAINING_JOB
+from whetstone_operator.runtime.definitions import DefinitionsGoneError
 from whetstone_operator.runtime.leadership import LeadershipLostError
 from whetstone_operator.settings import Settings, SettingsError
 
@@ -22,8 +23,8 @@ CONTROLLERS = {
 }
 EXIT_CONFIGURATION = 78
 """`EX_CONFIG` of sysexits.h."""
-EXIT_LEADERSHIP_LOST = 1
-"""The container is started again, and stands by."""
+EXIT_STARTED_AGAIN = 1
+"""The container is started again: it stands by, or waits for the definitions of our kinds."""
 
 
 def main() -> int:
@@ -40,9 +41,9 @@ def main() -> int:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
         asyncio.run(Operator(settings, CONTROLLERS).run())
-    except LeadershipLostError as error:
+    except (LeadershipLostError, DefinitionsGoneError) as error:
         logging.getLogger(__name__).error("stopped: %s", error)  # noqa: TRY400 - no fault of this code
-        return EXIT_LEADERSHIP_LOST
+        return EXIT_STARTED_AGAIN
     return 0
 
 

@@ -21,6 +21,7 @@ from whetstone_operator.kinds import Key
 from whetstone_operator.kube import KubeError
 from whetstone_operator.metrics import RECONCILE_SECONDS, RECONCILES
 from whetstone_operator.runtime.clock import SystemClock
+from whetstone_operator.runtime.definitions import DefinitionsGoneError, missing_definitions, wait_for_definitions
 from whetstone_operator.runtime.events import EventRecorder
 from whetstone_operator.runtime.first import first_of
 from whetstone_operator.runtime.informer import Informer
@@ -58,6 +59,7 @@ class Operator:
 
         Raises:
             LeadershipLostError: Another operator may be at work by now.
+            DefinitionsGoneError: Somebody has deleted the definitions of our kinds.
         """
         stop = asyncio.Event()
         _on_signals(stop)
@@ -125,6 +127,15 @@ class Operator:
         return runner
 
     async def _watch(self, context: Context, kube: InformedKube, stop: asyncio.Event) -> None:
+        await wait_for_definitions(kube)
+        try:
+            await self._watch_kinds(context, kube, stop)
+        except Exception as error:
+            if missing := await missing_definitions(kube):
+                raise DefinitionsGoneError(f"the API server does not know {', '.join(missing)} any more") from error
+            raise
+
+    async def _watch_kinds(self, context: Context, kube: InformedKube, stop: asyncio.Event) -> None:
         watching = asyncio.Event()
         telling = asyncio.create_task(self._tell_ready(watching, stop))
         try:

@@ -41,6 +41,9 @@ class TokenIdentity:
 class Kube(Protocol):
     """What reconcilers may do with the API server. Every method but `get` and `delete` raises `KubeError`."""
 
+    async def serves(self, kind: Kind) -> bool:
+        """Return whether the API server knows a kind of a group."""
+
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """Return an object, or None when it does not exist."""
 
@@ -101,6 +104,10 @@ class KubeAio:
     async def close(self) -> None:
         """Close all connections."""
         await self._transport.close()
+
+    async def serves(self, kind: Kind) -> bool:
+        found = await self._get(f"/apis/{kind.api_version}")
+        return found is not None and any(one["name"] == kind.plural for one in found["resources"])
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         path = kind.path(namespace=namespace, name=name)

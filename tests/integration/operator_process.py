@@ -142,6 +142,11 @@ class OperatorProcess:
                 stderr=sink,
             )
 
+    @property
+    def log(self) -> str:
+        """What it has written so far."""
+        return self._log.read_text()
+
     def ready(self) -> bool:
         """Whether it says that it is ready; an AssertionError when it has ended."""
         process = self._process

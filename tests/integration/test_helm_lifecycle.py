@@ -18,6 +18,7 @@ from support.waiting import eventually
 from whetstone_dev.commands import DevError
 from whetstone_dev.controlplane import ControlPlane
 from whetstone_dev.places import CHECKOUT
+from whetstone_operator.__main__ import EXIT_STARTED_AGAIN
 
 pytestmark = pytest.mark.integration
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -269,6 +270,41 @@ def test_without_operator_objects_stay_and_go_and_a_new_one_finds_its_children(
 
 
 @pytest.mark.long
+def test_definitions_outlive_their_release_and_an_operator_their_deletion(
+    site: Site, start: Callable[..., OperatorProcess]
+) -> None:
+    site.releases.put_crds()
+    site.releases.put_operator(site.values("1"))
+    operator = start()
+    site.live()
+    servers, definitions = site.uids("ModelServer"), site.definitions()
+
+    site.releases.helm("uninstall", CRD_RELEASE)
+
+    assert site.definitions() == definitions
+    assert site.uids("ModelServer") == servers
+    site.team.serve("second")
+    eventually(lambda: "second-engine" in site.uids("Deployment"), what="the operator works on")
+    site.releases.put_crds()
+    assert site.uids("ModelServer").items() >= servers.items()
+
+    site.delete_definitions()
+
+    # As the kubelet does: what ended is started again.
+    assert operator.wait_end() == EXIT_STARTED_AGAIN
+    assert "stopped: the API server does not know" in operator.log.splitlines()[-1]
+    eventually(lambda: not {*site.uids("Deployment"), *site.uids("Job"), *site.uids("Pod")}, what="children are gone")
+    operator.launch()
+    eventually(lambda: "install the chart whetstone-crds" in operator.log, what="the operator says what it misses")
+    assert not operator.ready()
+    site.releases.helm("uninstall", CRD_RELEASE)
+    site.releases.put_crds()
+    eventually(operator.ready, what="the operator is ready")
+    site.team.serve("third")
+    eventually(lambda: "third-engine" in site.uids("Deployment"), what="the operator works on")
+
+
+@pytest.mark.long
 def test_namespaces_may_go_first(site: Site, start: Callable[..., OperatorProcess]) -> None:
     site.releases.put_crds()
     site.releases.put_operator(site.values("1"))
@@ -288,6 +324,9 @@ def test_namespaces_may_go_first(site: Site, start: Callable[..., OperatorProces
 
     site.delete_namespace(site.team.namespace)
 
+    with pytest.raises(DevError, match="not found"):
+        site.releases.put_operator(site.values("1"))
+    site.releases.put_operator({**site.values("1"), "servedNamespaces": []})
     for release in (OPERATOR_RELEASE, CRD_RELEASE):
         site.releases.helm("uninstall", release)
 

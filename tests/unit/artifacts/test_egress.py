@@ -10,19 +10,22 @@ from pathlib import Path
 
 import pytest
 from support.place_servers import web_server
+from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.sources.credentials import Credentials
 from whetstone_artifacts.sources.fetch import open_place
 from whetstone_artifacts.sources.remote import Content
 from whetstone_operator.egress import Egress
 from whetstone_operator.resources.egress import CA_FOLDER, egress_variables
 
-HOST = "outside.test"
 PLACES = {
-    "https": f"https://{HOST}/adapter",
-    "hf": "hf://owner/adapter@" + "a" * 40,
-    "s3": "s3://bucket/adapter",
-    "oci": f"oci://{HOST}/adapters/a@sha256:" + "a" * 64,
+    "files.test": "https://files.test/adapter",
+    "hub.test": "hf://owner/adapter@" + "a" * 40,
+    "bucket.test": "s3://bucket/adapter",
+    "registry.test": "oci://registry.test/adapters/a@sha256:" + "a" * 64,
 }
+"""A place of each kind by its host."""
+FIRST_REQUESTS = {"/adapter/", "/api/models/", "/bucket", "/v2/"}
+"""How the paths begin by which a server tells who asks it: a web client, that of a hub, of a bucket, of a registry."""
 
 
 class Proxy(socketserver.ThreadingTCPServer):
@@ -55,54 +58,60 @@ def variables(egress: Egress, *, authorities: Path | None = None) -> dict[str, s
     return {name: str(authorities) if value.startswith(CA_FOLDER) else value for name, value in given.items()}
 
 
-def keys_of(address: str) -> Credentials:
-    """Return keys that lead every place to an address."""
-    return Credentials(
-        values={
-            "HF_ENDPOINT": address,
-            "AWS_ENDPOINT_URL": address,
+def keys_of(host: str, address: str) -> dict[str, str]:
+    """Return the keys of a place; those of a hub and a bucket lead to an address."""
+    endpoint = f"https://{address}"
+    return {
+        "hub.test": {"HF_ENDPOINT": endpoint},
+        "bucket.test": {
+            "AWS_ENDPOINT_URL": endpoint,
             "AWS_REGION": "us-east-1",
             "AWS_ACCESS_KEY_ID": "tester",
             "AWS_SECRET_ACCESS_KEY": "secret",
-        }
-    )
+        },
+    }.get(host, {})
 
 
-def ask(place: str, address: str, environment: dict[str, str]) -> None:
-    """Ask a place for its files as a program of a container does: some libraries read the variables when imported."""
-    uri, keys = PLACES[place].replace(HOST, address), keys_of(f"https://{address}")
-    program = f"from unit.artifacts.test_egress import list_files; list_files({uri!r}, {dict(keys.values)!r})"
+def ask(environment: dict[str, str], *, server: str = "") -> None:
+    """Ask each place for its files, in a process of its own: some libraries read the variables when imported.
+
+    Args:
+        environment: Variables of the process.
+        server: Address to ask instead of the places' hosts.
+    """
+    places = {
+        uri.replace(host, server) if server else uri: keys_of(host, server or host) for host, uri in PLACES.items()
+    }
+    program = f"from unit.artifacts.test_egress import list_files; list_files({places!r})"
     # The S3 libraries would try for many seconds.
     paths = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"], "AWS_MAX_ATTEMPTS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**paths, **environment}, capture_output=True, text=True, check=False
-    )
-    assert "ArtifactError" in done.stderr, done.stderr
+    subprocess.run([sys.executable, "-c", program], env={**paths, **environment}, check=True)
 
 
-def list_files(uri: str, keys: dict[str, str]) -> None:
-    """Ask a place for its files."""
-    open_place(uri, Credentials(values=keys)).files(Content.ADAPTER)
+def list_files(places: dict[str, dict[str, str]]) -> None:
+    """Ask places for their files; none has any."""
+    for uri, keys in places.items():
+        with pytest.raises(ArtifactError):
+            open_place(uri, Credentials(values=keys)).files(Content.ADAPTER)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_place_is_reached_through_the_proxy(place: str, proxy: Proxy) -> None:
-    ask(place, HOST, variables(Egress(https_proxy=f"http://127.0.0.1:{proxy.server_address[1]}")))
+def test_every_kind_of_place_is_reached_through_the_proxy(proxy: Proxy) -> None:
+    ask(variables(Egress(https_proxy=f"http://127.0.0.1:{proxy.server_address[1]}")))
 
-    assert f"CONNECT {HOST}:443" in proxy.asked
+    assert {f"CONNECT {host}:443" for host in PLACES} <= proxy.asked
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_place_is_trusted_by_the_authorities(place: str, tmp_path: Path) -> None:
+def test_every_kind_of_place_is_trusted_by_the_authorities(tmp_path: Path) -> None:
     with web_server(tmp_path, tmp_path) as served:
-        address = served.url.removeprefix("https://")
-        ask(place, address, variables(Egress(ca_config_map="authorities"), authorities=served.ca_file))
+        trusted = variables(Egress(ca_config_map="authorities"), authorities=served.ca_file)
+        ask(trusted, server=served.url.removeprefix("https://"))
 
-        assert served.asked, "the server was not asked"
+    paths = {one.path for one in served.asked}
+    assert {first for first in FIRST_REQUESTS if any(path.startswith(first) for path in paths)} == FIRST_REQUESTS
 
 
-def test_a_place_of_an_unknown_authority_is_not_asked(tmp_path: Path) -> None:
+def test_nothing_is_asked_of_a_place_with_an_unknown_authority(tmp_path: Path) -> None:
     with web_server(tmp_path, tmp_path) as served:
-        ask("https", served.url.removeprefix("https://"), {})
+        ask({}, server=served.url.removeprefix("https://"))
 
-        assert not served.asked
+    assert served.asked == []

@@ -11,7 +11,7 @@ PROXY = "http://proxy.example.com:3128"
 PLAIN = replace(SETTINGS, unsloth_image="r/unsloth:1")
 PROXIED = replace(PLAIN, egress=Egress(https_proxy=PROXY, no_proxy=".svc"))
 TRUSTING = replace(PLAIN, egress=Egress(ca_config_map="authorities", ca_key="bundle.pem"))
-INSIDE = {("engine", "engine"), ("engine", "guard"), ("benchmark", "agent")}
+INSIDE = {"engine", "guard", "agent"}
 """Containers that reach nothing outside the cluster: a user's agent asks the model through the runner."""
 
 
@@ -26,8 +26,8 @@ def test_every_container_that_fetches_uses_the_proxies() -> None:
     wanted = {"HTTPS_PROXY": PROXY, "https_proxy": PROXY, "NO_PROXY": ".svc", "no_proxy": ".svc"}
 
     without = {
-        (pod, name)
-        for pod, spec in pods_of(PROXIED).items()
+        name
+        for spec in pods_of(PROXIED).values()
         for name, container in containers_of(spec).items()
         if not wanted.items() <= variables_of(container).items()
     }
@@ -43,7 +43,7 @@ def test_every_container_that_fetches_trusts_the_authorities() -> None:
         for name, container in containers_of(spec).items():
             mounted = CA_FOLDER in {mount["mountPath"] for mount in container["volumeMounts"]}
             told = variables_of(container).get("SSL_CERT_FILE") == f"{CA_FOLDER}/ca.crt"
-            assert mounted == told == ((pod, name) not in INSIDE), (pod, name)
+            assert mounted == told == (name not in INSIDE), (pod, name)
 
 
 def test_without_a_decision_pods_are_as_ever() -> None:

@@ -7,16 +7,21 @@ a fixed function of model and tokens, so that probes can be recorded without an 
 import asyncio
 import json
 import math
+import re
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from prometheus_client import generate_latest
 from uvicorn.server import ServerState
 from whetstone_api.adapter_artifact import CONFIG_FILE, Probe, ProbeCase, TemplateCase
 from whetstone_server.guard.whetstone_guard import Guard
 from whetstone_server.guard.whetstone_guard.asgi import Receive, Scope, Send, read_body, send_json
+
+_OF_GUARD = re.compile(r"(# \w+ )?whetstone_(requests|request_seconds|time_to_first_token|tokens|alias_requests)")
+"""Lines of the guard's series, which an engine's page shows beside its own."""
 
 BASE = "tiny"
 TOKENS = [5, 11, 7, 2, 9, 4, 13, 8]
@@ -121,6 +126,8 @@ class FakeVllm:
         self.generates.set()
         """Cleared, the engine hangs: it takes requests, generates nothing and calls itself healthy."""
         self.keeps_series = True
+        self.shows_guard = False
+        """Whether its page has the guard's series too, as an engine's has; all engines of a test process share them."""
         self.refuse_tokens: tuple[int, str] | None = None
         """Answer to every request for one token."""
         self.chat_template: str | None = TEMPLATE
@@ -206,8 +213,12 @@ class FakeVllm:
 
     async def _metrics(self, body: dict[str, Any], send: Send) -> None:
         labels = f'{{engine="0",model_name="{BASE}"}}'
-        values = {"generation_tokens_total": self.generated, "num_requests_running": 0} if self.keeps_series else {}
-        text = "".join(f"vllm:{name}{labels} {value:.1f}\n" for name, value in values.items())
+        values: dict[str, float] = {"generation_tokens_total": self.generated, "num_requests_running": 0}
+        values |= {"num_requests_waiting": 0, "kv_cache_usage_perc": 0}
+        shown = values if self.keeps_series else {}
+        text = "".join(f"vllm:{name}{labels} {value:.1f}\n" for name, value in shown.items())
+        if self.shows_guard:
+            text += "".join(f"{line}\n" for line in generate_latest().decode().splitlines() if _OF_GUARD.match(line))
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
         await send({"type": "http.response.body", "body": text.encode()})
 

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from itertools import product
 
 import aiohttp
 import kopf
@@ -17,7 +18,7 @@ from whetstone_operator.forwarding import forward_to_leader
 from whetstone_operator.handlers import build_registry, kopf_settings
 from whetstone_operator.http import OperatorHttp, Reporters
 from whetstone_operator.informed_kube import InformedKube
-from whetstone_operator.kinds import Key
+from whetstone_operator.kinds import OUR_KINDS, Key
 from whetstone_operator.kube import KubeError
 from whetstone_operator.metrics import RECONCILE_SECONDS, RECONCILES
 from whetstone_operator.runtime.clock import SystemClock
@@ -103,6 +104,7 @@ class Operator:
         async def begin() -> None:
             await asyncio.gather(*(informer.synced.wait() for informer in informers))
             kube.rely_on(CHILDREN)
+            await self._read_ours(kube)
             self._queue.start()
             self._informed.set()
 
@@ -125,6 +127,16 @@ class Operator:
         await runner.setup()
         await web.TCPSite(runner, port=self._settings.http_port).start()
         return runner
+
+    async def _read_ours(self, kube: InformedKube) -> None:
+        """Read the objects that children have made due: kopf may tell of them only later."""
+        try:
+            for kind, namespace in product(OUR_KINDS, self._settings.namespaces or (None,)):
+                async for page, _ in kube.pages(kind, namespace):
+                    for obj in page:
+                        kube.store.put(kind, obj)
+        except KubeError as error:
+            logger.warning("objects are asked for one by one: %s", error)
 
     async def _watch(self, context: Context, kube: InformedKube, stop: asyncio.Event) -> None:
         await wait_for_definitions(kube)

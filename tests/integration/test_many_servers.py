@@ -66,6 +66,18 @@ def test_what_kubernetes_writes_at_rest_is_not_answered_with_requests(
     eventually(nothing_but_reads_of_the_last, what="rest")
 
 
+def test_restarted_operator_asks_for_no_child_that_its_watches_tell(
+    fleet: World, operator: OperatorProcess, operators_requests: Callable[[], list[str]]
+) -> None:
+    before = len(operators_requests())
+    operator.kill()
+    operator.start()
+    eventually(lambda: operator.metric("whetstone_reconcile_total") >= len(SERVERS), what="all are reconciled")
+    asked = [one.split("?")[0] for one in operators_requests()[before:]]
+    followed = ("deployments", "services", "poddisruptionbudgets", "jobs", "pods", "configmaps", "modelservers")
+    assert [one for one in asked if one.startswith("get ") and one.split("/")[-2] in followed] == []
+
+
 def test_children_of_a_new_server_are_written_without_a_look(
     world: World, operator: OperatorProcess, operators_requests: Callable[[], list[str]]
 ) -> None:

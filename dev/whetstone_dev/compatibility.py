@@ -32,6 +32,7 @@ CLUSTER: Final = {
     "CONTAINERD": ("containerd", "the node of tests"),
     "COREDNS": ("CoreDNS", "the node of tests"),
     "HELM": ("Helm", "both charts"),
+    "ARGOCD": ("Argo CD", "syncs of the charts and of the loop's examples; health"),
     "KUEUE": ("Kueue", "queued trainings and benchmarks"),
     "PROMETHEUS": ("Prometheus", "alerts and dashboards; Debian's package, this version or a newer one"),
     "KUBE_ROUTER": ("kube-router", "NetworkPolicies of trials and engines"),

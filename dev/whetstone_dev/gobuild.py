@@ -98,6 +98,15 @@ def _health(work: Path) -> list[str]:
     return [""]
 
 
+def _argocd(work: Path) -> list[str]:
+    module = _require("github.com/argoproj/argo-cd/v3", versions.ARGOCD, work=work)
+    shutil.copy(_SOURCES / "argocd" / "main.go", work)
+    (work / "manifests").mkdir()
+    for name in ("application-crd.yaml", "appproject-crd.yaml"):
+        shutil.copyfile(module / "manifests" / "crds" / name, work / "manifests" / name)
+    return [f"-X github.com/argoproj/argo-cd/v3/common.version=v{versions.ARGOCD}"]
+
+
 def _local_path(work: Path) -> list[str]:
     module = _module_folder("github.com/rancher/local-path-provisioner", versions.LOCAL_PATH, work=work)
     for name in ("go.mod", "go.sum", "main.go", "provisioner.go", "util.go"):
@@ -157,6 +166,8 @@ KUBE_ROUTER = Program("kube-router", versions.KUBE_ROUTER, "2 to 4 minutes on 2 
 """Enforces NetworkPolicies, for tests of trials' networks; built when the first of them runs."""
 HEALTH = Program("health", versions.HEALTH, "1 minute", _health)
 """What Argo CD's health checks and kstatus say of objects; built when the first test of it runs."""
+ARGOCD = Program("argocd", versions.ARGOCD, "4 to 12 minutes on 2 cores", _argocd, manifests="manifests")
+"""Argo CD's application controller and repo server, for tests of syncs; built when the first of them runs."""
 CONTAINERD, CONTAINERD_SHIM, CTR = (
     Program(name, versions.CONTAINERD, "1 minute", _containerd_part(name))
     for name in ("containerd", "containerd-shim-runc-v2", "ctr")

@@ -116,6 +116,10 @@ class Api:
         """Send a request to any path."""
         return self._send(method, path, body)
 
+    def patch(self, path: str, patch: Object) -> Object:
+        """Merge a patch into the object at any path."""
+        return self._send("PATCH", path, patch, content_type="application/merge-patch+json")
+
     @staticmethod
     def _path(kind: str, namespace: str, name: str = "") -> str:
         root, plural = PATHS[kind]

@@ -1,0 +1,171 @@
+"""The operator beside a real Argo CD, which takes charts and objects from a git repository."""
+
+import copy
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from integration.api import Api, Object
+from integration.operator_process import OperatorProcess, account_kubeconfig, running_operator
+from integration.world import ADAPTER, DATASET, RESULTS, World
+from support.argocd import ArgoCD
+from support.charts import SYSTEM_NAMESPACE
+from support.git_repository import GitRepository, served_repository
+from support.waiting import eventually
+from whetstone_dev.controlplane import ControlPlane
+from whetstone_dev.places import CHECKOUT
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+EXAMPLES = CHECKOUT / "examples"
+TEAM, TRAINING, RUN = "team-a", "LoRATrainingJob", "BenchmarkRun"
+OURS = {"ModelServer": "smollm2", TRAINING: "shell-tasks", RUN: "baseline"}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    plane = ControlPlane(tmp_path_factory.mktemp("gitops"))
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="module")
+def api(plane: ControlPlane) -> Iterator[Api]:
+    client = Api(plane.server, plane.pki.folder)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def argocd(plane: ControlPlane, api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArgoCD]:
+    argocd = ArgoCD(plane, api, tmp_path_factory.mktemp("argocd"))
+    argocd.start()
+    yield argocd
+    argocd.stop()
+
+
+@pytest.fixture(scope="module")
+def platform(argocd: ArgoCD, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitRepository]:
+    """A repository with the charts, which Argo CD has synced as the examples say."""
+    with served_repository(tmp_path_factory.mktemp("platform")) as repository:
+        shutil.copytree(CHECKOUT / "charts", repository.folder / "charts")
+        commit = repository.commit({})
+        for name in ("whetstone-crds", "whetstone"):
+            argocd.apply(application(name, repository))
+            argocd.wait_synced(name, commit)
+        yield repository
+
+
+@pytest.fixture(scope="module")
+def account(plane: ControlPlane, api: Api, platform: GitRepository, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Credentials of the operator, whose account and rights Argo CD has installed."""
+    return account_kubeconfig(plane, api, tmp_path_factory.mktemp("operator"))
+
+
+@pytest.fixture
+def world(api: Api) -> World:
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    api.raw("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    return World(api, name)
+
+
+@pytest.fixture
+def operator(account: Path, world: World, tmp_path: Path) -> Iterator[OperatorProcess]:
+    with running_operator(account, world.namespace, tmp_path / "operator.log") as process:
+        yield process
+
+
+@pytest.fixture
+def team(argocd: ArgoCD, world: World, operator: OperatorProcess, tmp_path: Path) -> Iterator[GitRepository]:
+    """The repository of a team with the loop of the examples, which Argo CD has synced."""
+    world.account()
+    with served_repository(tmp_path) as repository:
+        files = {f"loop/{path.name}": path.read_text() for path in (EXAMPLES / "loop").glob("*.yaml")}
+        commit = repository.commit(files)
+        argocd.apply(application(TEAM, repository, namespace=world.namespace))
+        try:
+            argocd.wait_synced(TEAM, commit)
+            yield repository
+        finally:
+            argocd.delete(TEAM)
+
+
+def objects(path: Path) -> list[Object]:
+    return [one for one in yaml.safe_load_all(path.read_text()) if one]
+
+
+def application(name: str, repository: GitRepository, *, namespace: str = "") -> Object:
+    """Return an Application of the examples for a repository of ours."""
+    found = {one["metadata"]["name"]: one for one in objects(EXAMPLES / "gitops" / "applications.yaml")}[name]
+    spec = copy.deepcopy(found["spec"])
+    spec["source"]["repoURL"] = repository.url
+    if namespace:
+        spec["destination"]["namespace"] = namespace
+    if "helm" in spec["source"]:
+        spec["source"]["helm"]["valuesObject"]["servedNamespaces"] = []
+    return {**found, "spec": spec}
+
+
+def health(argocd: ArgoCD, **expected: str) -> None:
+    """Wait for the health of our objects, by kind."""
+    for kind, word in expected.items():
+        argocd.wait_health(TEAM, f"{kind}/{OURS[kind]}", word)
+
+
+def identities(world: World) -> dict[str, tuple[str, int]]:
+    """Return uid and generation of our objects, and of all Jobs."""
+    jobs = world.api.list("Job", namespace=world.namespace)
+    found = [*jobs, *(world.get(kind, name) for kind, name in OURS.items())]
+    return {one["metadata"]["name"]: (one["metadata"]["uid"], one["metadata"]["generation"]) for one in found}
+
+
+def finish(world: World) -> None:
+    """Bring server, training and the first run to their ends."""
+    world.start_engines(OURS["ModelServer"])
+    name = OURS[TRAINING]
+    world.end_well(world.wait_job(name, "prepare"), dataset=DATASET)
+    world.end_well(world.wait_job(name, "train"), adapter={**ADAPTER, "uri": "pvc://adapters/shell-tasks"}, metrics={})
+    world.wait_reason(TRAINING, name, "Succeeded", condition="Complete")
+    world.end_well(world.wait_job(OURS[RUN], "run"), results=RESULTS)
+    world.wait_reason(RUN, OURS[RUN], "Succeeded", condition="Complete")
+
+
+def assert_at_rest(argocd: ArgoCD, world: World) -> None:
+    """A sync without a change must find no difference, by either way to compare, and change nothing."""
+    before = identities(world)
+    for comparison in ("ServerSideDiff=false", "ServerSideDiff=true"):
+        argocd.annotate(TEAM, {"argocd.argoproj.io/compare-options": comparison})
+        assert argocd.sync(TEAM)["phase"] == "Succeeded"
+        status = argocd.refresh(TEAM)["status"]
+        different = [one for one in status["resources"] if one["status"] != "Synced"]
+        assert (status["sync"]["status"], different) == ("Synced", []), comparison
+    assert identities(world) == before
+
+
+def test_charts_sync_and_the_operator_is_healthy_with_its_pod(
+    argocd: ArgoCD, platform: GitRepository, api: Api
+) -> None:
+    system = World(api, SYSTEM_NAMESPACE)
+    labels = "app.kubernetes.io/name=whetstone"
+    pods = eventually(lambda: api.list("Pod", namespace=SYSTEM_NAMESPACE, labels=labels), what="the operator's pod")
+    argocd.wait_health("whetstone", "Deployment/whetstone-operator", "Progressing")
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    for pod in pods:
+        system.set_pod_status(pod, {"phase": "Running", "conditions": [ready]})
+    argocd.wait_health("whetstone", "Deployment/whetstone-operator", "Healthy")
+    for name in ("whetstone-crds", "whetstone"):
+        assert argocd.sync(name)["phase"] == "Succeeded"
+        assert argocd.refresh(name)["status"]["sync"]["status"] == "Synced"
+
+
+def test_what_has_ended_is_left_alone_by_further_syncs(argocd: ArgoCD, team: GitRepository, world: World) -> None:
+    health(argocd, ModelServer="Progressing", LoRATrainingJob="Progressing", BenchmarkRun="Progressing")
+    assert_at_rest(argocd, world)
+    finish(world)
+    health(argocd, ModelServer="Healthy", LoRATrainingJob="Healthy", BenchmarkRun="Healthy")
+    assert_at_rest(argocd, world)

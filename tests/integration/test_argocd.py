@@ -165,6 +165,7 @@ def test_charts_sync_and_the_operator_is_healthy_with_its_pod(
 
 def test_what_has_ended_is_left_alone_by_further_syncs(argocd: ArgoCD, team: GitRepository, world: World) -> None:
     health(argocd, ModelServer="Progressing", LoRATrainingJob="Progressing", BenchmarkRun="Progressing")
+    world.wait_job(OURS[TRAINING], "prepare")
     assert_at_rest(argocd, world)
     finish(world)
     health(argocd, ModelServer="Healthy", LoRATrainingJob="Healthy", BenchmarkRun="Healthy")

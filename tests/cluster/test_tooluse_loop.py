@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.company import FOLDER, rendered
 from support.loop import READY_SECONDS, Seeded
-from support.waiting import eventually
+from support.waiting import eventually, machine_factor
 from whetstone_api.adapter_artifact import LINEAGE_FILE
 from whetstone_dev.cluster import Cluster
 from whetstone_dev.demo import plan
@@ -59,7 +59,7 @@ def table(seeded: Seeded, images: dict[str, str], kubeconfig: Path, tmp_path_fac
         "NAMESPACE": seeded.namespace,
     }
     command = [FOLDER / "run.sh", folder]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LOOP_SECONDS)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LOOP_SECONDS * machine_factor())
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

@@ -188,7 +188,7 @@ class OperatorProcess:
 
     def exposition(self) -> str:
         """Return all of its metrics as Prometheus reads them."""
-        return httpx.get(self._url("metrics"), trust_env=False, timeout=10).text
+        return httpx.get(self.url("metrics"), trust_env=False, timeout=10).text
 
     def metric(self, name: str, /, **labels: str) -> float:
         """Return the sum of a metric's samples that carry the labels."""

@@ -59,7 +59,9 @@ def table(seeded: Seeded, images: dict[str, str], kubeconfig: Path, tmp_path_fac
         "NAMESPACE": seeded.namespace,
     }
     command = [FOLDER / "run.sh", folder]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LOOP_SECONDS * machine_factor())
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=LOOP_SECONDS * machine_factor()
+    )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

@@ -40,7 +40,7 @@ def fitted(image: str) -> list[dict[str, Any]]:
             spec["agent"] = {"parameters": {"maxTokens": 24}}
         if obj["kind"] == "LoRATrainingJob":
             del spec["hyperparameters"]["epochs"]
-            spec["hyperparameters"] |= {"maxSteps": STEPS, "batchSize": 1, "maxLength": 1024}
+            spec["hyperparameters"] |= {"maxSteps": STEPS, "batchSize": 1, "maxLength": 2048}
             spec["preparation"] = {"tooLong": "Truncate"}
     return [*others, *manifests]
 

@@ -5,6 +5,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -170,3 +171,48 @@ def test_what_has_ended_is_left_alone_by_further_syncs(argocd: ArgoCD, team: Git
     finish(world)
     health(argocd, ModelServer="Healthy", LoRATrainingJob="Healthy", BenchmarkRun="Healthy")
     assert_at_rest(argocd, world)
+
+
+def test_what_others_may_change_is_no_difference(argocd: ArgoCD, team: GitRepository, world: World) -> None:
+    [server], [training] = (objects(EXAMPLES / "loop" / f"{name}.yaml") for name in ("server", "training"))
+    del server["spec"]["replicas"]
+    queued = {**training, "metadata": {"name": "queued"}}
+    queued["spec"] = {**training["spec"], "queueName": "team", "output": {"adapter": {"uri": "pvc://adapters/queued"}}}
+    commit = team.commit({"loop/server.yaml": [server], "loop/queued.yaml": [queued]})
+    argocd.wait_synced(TEAM, commit)
+    world.wait_reason(TRAINING, "queued", "Queued")
+    world.wait_job(OURS[TRAINING], "prepare")
+    world.wait_job("queued", "prepare")
+    world.api.merge("ModelServer", "smollm2", {"spec": {"replicas": 3}}, namespace=world.namespace)
+    eventually(lambda: len(world.engine_pods("smollm2")) == 3, what="three pods")
+    assert_at_rest(argocd, world)
+    assert world.get("ModelServer", "smollm2")["spec"]["replicas"] == 3
+    argocd.wait_health(TEAM, f"{TRAINING}/queued", "Progressing")
+
+
+def test_prune_and_revert(argocd: ArgoCD, team: GitRepository, world: World) -> None:
+    finish(world)
+    gone = team.commit({"loop/training.yaml": None})
+    argocd.wait_synced(TEAM, gone)
+    eventually(lambda: not world.jobs(OURS[TRAINING]), what="its Jobs are gone")
+    assert world.api.get(TRAINING, OURS[TRAINING], namespace=world.namespace) is None
+    argocd.wait_synced(TEAM, team.revert())
+    world.end_well(world.wait_job(OURS[TRAINING], "prepare"), dataset=DATASET)
+    published: dict[str, Any] = {**ADAPTER, "uri": "pvc://adapters/shell-tasks"}
+    world.end_well(world.wait_job(OURS[TRAINING], "train"), adapter=published, adopted=True)
+    world.wait_reason(TRAINING, OURS[TRAINING], "Adopted", condition="Complete")
+    health(argocd, LoRATrainingJob="Healthy")
+    assert_at_rest(argocd, world)
+
+
+def test_a_changed_recipe_is_refused_and_a_revert_mends_it(argocd: ArgoCD, team: GitRepository, world: World) -> None:
+    finish(world)
+    before = identities(world)
+    [training] = objects(EXAMPLES / "loop" / "training.yaml")
+    training["spec"]["hyperparameters"]["epochs"] = 2
+    team.commit({"loop/training.yaml": [training]})
+    argocd.wait_failed(TEAM, "hyperparameters is immutable")
+    assert identities(world) == before
+    argocd.wait_synced(TEAM, team.revert())
+    assert identities(world) == before
+    health(argocd, LoRATrainingJob="Healthy", BenchmarkRun="Healthy")

@@ -120,6 +120,19 @@ class ArgoCD:
 
         eventually(found, what=f"{resource} is {health}", seconds=_SECONDS)
 
+    def wait_failed(self, name: str, words: str) -> None:
+        """Wait until a sync has been refused with these words."""
+        self._look(name, "normal")
+
+        def told() -> bool:
+            state = (self.get(name).get("status") or {}).get("operationState") or {}
+            results = state.get("syncResult", {}).get("resources", [])
+            messages = [state.get("message", ""), *(one.get("message", "") for one in results)]
+            assert any(words in message for message in messages), f"{state}"
+            return True
+
+        eventually(told, what=f"a refused sync of {name}", seconds=_SECONDS)
+
     def annotate(self, name: str, annotations: dict[str, str]) -> None:
         """Change annotations of an Application."""
         self._api.patch(f"{_APPLICATIONS}/{name}", {"metadata": {"annotations": annotations}})

@@ -1,10 +1,12 @@
 """A git repository of a test's own, served over the loopback by git's own daemon."""
 
+import json
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from support.waiting import eventually
 from whetstone_dev.commands import run
@@ -25,14 +27,24 @@ class GitRepository:
         folder.mkdir()
         run(["git", "init", "--quiet", "--initial-branch", "main", folder])
 
-    def commit(self, files: Mapping[str, str]) -> str:
-        """Commit files beside what lies in the work tree; return the commit."""
-        for name, text in files.items():
+    def commit(self, files: Mapping[str, str | list[Any] | None]) -> str:
+        """Commit files, each a text, a list of objects, or None to delete it; return the commit."""
+        for name, content in files.items():
             path = self.folder / name
+            if content is None:
+                path.unlink()
+                continue
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            # As JSON, which is YAML: PyYAML writes the text `1e-3` without quotes, and Go reads a number.
+            several = {"apiVersion": "v1", "kind": "List", "items": content}
+            path.write_text(content if isinstance(content, str) else json.dumps(several))
         self._git("add", "--all")
         self._git(*_AUTHOR, "commit", "--quiet", "--message", "Change")
+        return self.head()
+
+    def revert(self) -> str:
+        """Revert the last commit; return the new one."""
+        self._git(*_AUTHOR, "revert", "--no-edit", "HEAD")
         return self.head()
 
     def head(self) -> str:

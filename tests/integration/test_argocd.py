@@ -12,7 +12,7 @@ import yaml
 from integration.api import Api, Object
 from integration.operator_process import OperatorProcess, account_kubeconfig, running_operator
 from integration.world import ADAPTER, DATASET, RESULTS, World
-from support.argocd import ArgoCD
+from support.argocd import RETRIED_SECONDS, ArgoCD
 from support.charts import SYSTEM_NAMESPACE
 from support.git_repository import GitRepository, served_repository
 from support.waiting import eventually
@@ -213,6 +213,6 @@ def test_a_changed_recipe_is_refused_and_a_revert_mends_it(argocd: ArgoCD, team:
     team.commit({"loop/training.yaml": [training]})
     argocd.wait_failed(TEAM, "hyperparameters is immutable")
     assert identities(world) == before
-    argocd.wait_synced(TEAM, team.revert())
+    argocd.wait_synced(TEAM, team.revert(), seconds=RETRIED_SECONDS)
     assert identities(world) == before
     health(argocd, LoRATrainingJob="Healthy", BenchmarkRun="Healthy")

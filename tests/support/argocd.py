@@ -17,6 +17,8 @@ NAMESPACE = "argocd"
 _APPLICATIONS = f"/apis/argoproj.io/v1alpha1/namespaces/{NAMESPACE}/applications"
 _PARTS = ("application-controller", "repo-server", "redis")
 _SECONDS = 120.0
+RETRIED_SECONDS = 420.0
+"""Argo CD tries a refused sync five times more, with growing pauses, before it looks at a newer commit."""
 
 
 class ArgoCD:
@@ -95,7 +97,7 @@ class ArgoCD:
 
         return eventually(ended, what=f"the end of a sync of {name}", seconds=_SECONDS)
 
-    def wait_synced(self, name: str, revision: str) -> Object:
+    def wait_synced(self, name: str, revision: str, *, seconds: float = _SECONDS) -> Object:
         """Wait until a commit is what runs, without a difference."""
         self._look(name, "normal")
 
@@ -107,7 +109,7 @@ class ArgoCD:
             assert ended.get("phase", "Succeeded") == "Succeeded", f"{ended}"
             return status
 
-        return eventually(synced, what=f"{name} synced{self._logs()}", seconds=_SECONDS)
+        return eventually(synced, what=f"{name} synced{self._logs()}", seconds=seconds)
 
     def wait_health(self, name: str, resource: str, health: str) -> None:
         """Wait for the health that Argo CD gives to one object of an Application, `kind/name`."""

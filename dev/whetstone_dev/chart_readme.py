@@ -4,7 +4,6 @@ A value's comment is what stands above it, without an empty line between. A map 
 group of values; any other map is one value.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from whetstone_api.generated import write_or_check
 
 from whetstone_dev.commands import DevError
 from whetstone_dev.places import CHECKOUT
@@ -136,25 +136,22 @@ def _row(value: Value, takes: str) -> str:
     return f"| `{value.path}` | {takes} | `{default}` | {value.comment.replace('|', '\\|')} |"
 
 
-def main() -> int:
-    """Write the READMEs, or check that they are current; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--write", action="store_true")
-    action.add_argument("--check", action="store_true")
-    arguments = parser.parse_args()
+def _files(root: Path) -> dict[Path, str]:
+    charts = sorted((root / "charts").glob("*/Chart.yaml"))
+    return {chart.parent / "README.md": page(chart.parent) for chart in charts}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the READMEs, or tell whether they are current.
+
+    Args:
+        arguments: Command line; that of the process when absent.
+    """
     try:
-        texts = {file.parent / "README.md": page(file.parent) for file in sorted(CHARTS.glob("*/Chart.yaml"))}
+        return write_or_check(_files, about="Generate the charts' READMEs.", arguments=arguments)
     except DevError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    stale = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
-    if arguments.check and stale:
-        sys.stderr.write(f"{', '.join(str(path) for path in stale)} not current; run `make generate`\n")
-        return 1
-    for path in stale if arguments.write else []:
-        path.write_text(texts[path])
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """`docs/compatibility.md`: the versions that Whetstone is tested with, read from the places that pin them."""
 
-import argparse
 import re
 import sys
 import tomllib
@@ -10,11 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from whetstone_api.generated import write_or_check
 
 from whetstone_dev import versions
 from whetstone_dev.places import CHECKOUT
 
-PAGE: Final = CHECKOUT / "docs" / "compatibility.md"
+PAGE: Final = Path("docs") / "compatibility.md"
 _SETTINGS: Final = CHECKOUT / "operator" / "whetstone_operator" / "settings.py"
 _IMAGES: Final = CHECKOUT / "images"
 INTRODUCTION: Final = """\
@@ -178,19 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
     Args:
         arguments: Command line; that of the process when absent.
     """
-    parser = argparse.ArgumentParser(description=__doc__)
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--write", action="store_true", help="write the page")
-    action.add_argument("--check", action="store_true", help="fail if the page is not current")
-    parser.add_argument("--page", type=Path, default=PAGE, help="the file (default: that of the checkout)")
-    options = parser.parse_args(arguments)
-    if options.write:
-        options.page.write_text(page())
-        return 0
-    if options.page.is_file() and options.page.read_text() == page():
-        return 0
-    sys.stderr.write(f"{options.page} is not current; run `make generate`\n")
-    return 1
+    return write_or_check(lambda root: {root / PAGE: page()}, about=f"Generate {PAGE}.", arguments=arguments)
 
 
 if __name__ == "__main__":

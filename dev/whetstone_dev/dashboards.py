@@ -1,16 +1,15 @@
 """The Grafana dashboards that the chart ships, as data: `make generate` writes them as JSON."""
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from grafana_foundation_sdk.builders import dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh
-
-from whetstone_dev.places import CHECKOUT
+from whetstone_api.generated import write_or_check
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 _WIDTH, _HEIGHT = 12, 8
@@ -358,22 +357,18 @@ def _panel(spec: Panel) -> stat.Panel | timeseries.Panel:
     return panel
 
 
-def main() -> int:
-    """Write the dashboards, or check that they are current; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--write", action="store_true")
-    action.add_argument("--check", action="store_true")
-    arguments = parser.parse_args()
-    folder = CHECKOUT / "charts" / "whetstone" / "dashboards"
-    texts = {folder / f"{spec.uid.removeprefix('whetstone-')}.json": dashboard_json(spec) for spec in DASHBOARDS}
-    stale = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
-    if arguments.check and stale:
-        sys.stderr.write(f"{', '.join(str(path) for path in stale)} not current; run `make generate`\n")
-        return 1
-    for path in stale if arguments.write else []:
-        path.write_text(texts[path])
-    return 0
+def _files(root: Path) -> dict[Path, str]:
+    folder = root / "charts" / "whetstone" / "dashboards"
+    return {folder / f"{spec.uid.removeprefix('whetstone-')}.json": dashboard_json(spec) for spec in DASHBOARDS}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the dashboards, or tell whether they are current.
+
+    Args:
+        arguments: Command line; that of the process when absent.
+    """
+    return write_or_check(_files, about="Generate the dashboards.", arguments=arguments)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """The list of images that a cluster without a way out needs: `make generate` writes it beside the chart."""
 
-import argparse
 import sys
 
 import yaml
+from whetstone_api.generated import write_or_check
 from whetstone_operator.settings import STOCK_ENGINE_IMAGE
 
 from whetstone_dev.places import CHECKOUT
@@ -32,19 +32,13 @@ def listed() -> list[str]:
     return [line for line in FILE.read_text().splitlines() if not line.startswith("#")]
 
 
-def main() -> int:
-    """Write the list, or check that it is current; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--write", action="store_true")
-    action.add_argument("--check", action="store_true")
-    if parser.parse_args().write:
-        FILE.write_text(text())
-        return 0
-    if FILE.exists() and FILE.read_text() == text():
-        return 0
-    sys.stderr.write(f"{FILE} is not current; run `make generate`\n")
-    return 1
+def main(arguments: list[str] | None = None) -> int:
+    """Write the list, or tell whether it is current.
+
+    Args:
+        arguments: Command line; that of the process when absent.
+    """
+    return write_or_check(lambda _: {FILE: text()}, about=f"Generate {FILE.name}.", arguments=arguments)
 
 
 if __name__ == "__main__":

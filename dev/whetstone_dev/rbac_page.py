@@ -4,7 +4,6 @@ Run `python -m whetstone_dev.rbac_page --write` after a change of the chart's ru
 is current. The rules are those that Helm renders; the reason of a rule is the comment above it in the chart.
 """
 
-import argparse
 import re
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from whetstone_api.generated import write_or_check
 
 from whetstone_dev.commands import DevError, run
 from whetstone_dev.gobuild import HELM, build
@@ -144,19 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
     Args:
         arguments: Command line; that of the process when absent.
     """
-    parser = argparse.ArgumentParser(prog="python -m whetstone_dev.rbac_page", description=f"Generate {PAGE}.")
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--write", action="store_true", help="write the page")
-    action.add_argument("--check", action="store_true", help="fail if the page is not current")
-    options = parser.parse_args(arguments)
-    path = CHECKOUT / PAGE
-    if options.write:
-        path.write_text(page())
-        return 0
-    if path.is_file() and path.read_text() == page():
-        return 0
-    sys.stderr.write(f"{path} is not current; run `make generate`\n")
-    return 1
+    return write_or_check(lambda root: {root / PAGE: page()}, about=f"Generate {PAGE}.", arguments=arguments)
 
 
 if __name__ == "__main__":

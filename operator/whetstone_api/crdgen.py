@@ -9,7 +9,6 @@ server refuse the CRD or a user's object later: unbounded strings, lists and map
 conventions).
 """
 
-import argparse
 import re
 import sys
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from pydantic_core import core_schema
 
 from whetstone_api.benchmarkrun import BenchmarkRun
+from whetstone_api.generated import write_or_check
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.schema import NOT_OBSERVED, ApiModel, PrinterColumn, Resource, Rule, RunToEndSpec
@@ -352,27 +352,12 @@ def generated_files(root: Path) -> dict[Path, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the generated files, or tell which of them are not current.
+    """Write the generated files, or tell whether they are current.
 
     Args:
         arguments: Command line; that of the process when absent.
     """
-    parser = argparse.ArgumentParser(prog="python -m whetstone_api.crdgen", description="Generate the CRDs.")
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--write", action="store_true", help="write the files")
-    action.add_argument("--check", action="store_true", help="fail if a file is not current")
-    parser.add_argument("--root", type=Path, default=Path.cwd(), help="the checkout (default: current folder)")
-    options = parser.parse_args(arguments)
-    files = generated_files(options.root)
-    if options.write:
-        for path, text in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        return 0
-    stale = [path for path, text in files.items() if not path.is_file() or path.read_text() != text]
-    for path in stale:
-        sys.stderr.write(f"{path} is not current; run `make generate`\n")
-    return 1 if stale else 0
+    return write_or_check(generated_files, about="Generate the CRDs.", arguments=arguments)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,12 @@ Run `python -m whetstone_api.troubleshooting_page --write` after a change of the
 `--check` to see whether the page is current.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
 from whetstone_api import vocabulary
 from whetstone_api.conditions_page import Member, members_of
+from whetstone_api.generated import write_or_check
 from whetstone_api.remedies import REMEDIES
 from whetstone_api.vocabulary import Annotation, Reason
 
@@ -70,20 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     Args:
         arguments: Command line; that of the process when absent.
     """
-    parser = argparse.ArgumentParser(prog="python -m whetstone_api.troubleshooting_page", description=f"Make {PAGE}.")
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--write", action="store_true", help="write the page")
-    action.add_argument("--check", action="store_true", help="fail if the page is not current")
-    parser.add_argument("--root", type=Path, default=Path.cwd(), help="the checkout (default: current folder)")
-    options = parser.parse_args(arguments)
-    path = options.root / PAGE
-    if options.write:
-        path.write_text(page())
-        return 0
-    if path.is_file() and path.read_text() == page():
-        return 0
-    sys.stderr.write(f"{path} is not current; run `make generate`\n")
-    return 1
+    return write_or_check(lambda root: {root / PAGE: page()}, about=f"Generate {PAGE}.", arguments=arguments)
 
 
 if __name__ == "__main__":

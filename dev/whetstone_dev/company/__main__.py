@@ -1,6 +1,5 @@
 """Write or check the generated files of `examples/tooluse/company`."""
 
-import argparse
 import json
 import sys
 import tempfile
@@ -11,13 +10,15 @@ from typing import Any
 
 from whetstone_agent.tooluse.convert import convert, render_instances
 from whetstone_agent.tooluse.world import World
+from whetstone_api.generated import write_or_check
 
 from whetstone_dev.company.papers import collections
 from whetstone_dev.company.questions import questions
 from whetstone_dev.company.records import Company, Split, draw
 from whetstone_dev.places import CHECKOUT
 
-FOLDER = CHECKOUT / "examples" / "tooluse" / "company"
+PLACE = Path("examples") / "tooluse" / "company"
+FOLDER = CHECKOUT / PLACE
 
 
 def render() -> dict[str, str]:
@@ -64,24 +65,17 @@ def _lines(rows: Sequence[Mapping[str, str]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the files, or return 1 where one is not what would be written."""
-    parser = argparse.ArgumentParser(prog="python -m whetstone_dev.company", description=__doc__)
-    chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--write", action="store_true", help="write them")
-    chosen.add_argument("--check", action="store_true", help="say whether they are current")
-    options = parser.parse_args(argv)
-    stale = []
-    for name, text in render().items():
-        path = FOLDER / name
-        if options.write:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            stale.append(str(path.relative_to(CHECKOUT)))
-    if stale:
-        print(f"not current: {', '.join(stale)}; run `make generate`")
-    return 1 if stale else 0
+def _files(root: Path) -> dict[Path, str]:
+    return {root / PLACE / name: text for name, text in render().items()}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the files, or tell whether they are current.
+
+    Args:
+        arguments: Command line; that of the process when absent.
+    """
+    return write_or_check(_files, about="Generate the invented company.", arguments=arguments)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from whetstone_dev import compatibility, versions
 from whetstone_dev.compatibility import UnknownVersionError, locked, main, page
+from whetstone_dev.places import CHECKOUT
 
 
 def test_page_is_current() -> None:
-    assert main(["--check"]) == 0
+    assert main(["--check", "--root", str(CHECKOUT)]) == 0
 
 
 def test_every_pinned_version_has_its_row() -> None:
@@ -23,11 +24,10 @@ def test_every_pinned_version_has_its_row() -> None:
 def test_a_version_that_moves_makes_the_page_stale(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copy = tmp_path / "compatibility.md"
-    assert main(["--write", "--page", str(copy)]) == 0
-    assert main(["--check", "--page", str(copy)]) == 0
+    assert main(["--write", "--root", str(tmp_path)]) == 0
+    assert main(["--check", "--root", str(tmp_path)]) == 0
     monkeypatch.setattr(versions, "KUEUE", "9.9.9")
-    assert main(["--check", "--page", str(copy)]) == 1
+    assert main(["--check", "--root", str(tmp_path)]) == 1
     assert "make generate" in capsys.readouterr().err
 
 

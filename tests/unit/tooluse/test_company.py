@@ -18,6 +18,7 @@ from whetstone_agent.tooluse.world import World
 from whetstone_dev.company.__main__ import FOLDER
 from whetstone_dev.company.__main__ import main as company
 from whetstone_dev.company.records import Split
+from whetstone_dev.places import CHECKOUT
 
 
 @pytest.fixture(scope="module")
@@ -82,18 +83,12 @@ def test_the_service_keeps_to_its_key_and_its_document(company_url: str) -> None
         assert team["count"] == len(team["ids"])
 
 
-def test_the_files_are_what_the_generator_writes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert company(["--check"]) == 0
+def test_the_files_are_what_the_generator_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert company(["--check", "--root", str(CHECKOUT)]) == 0
     rows = json.loads((FOLDER / "train.json").read_text())
     rows[0]["answers"] = ["other"]
-    copy = tmp_path / "company"
-    copy.mkdir()
-    (copy / "openapi.yaml").write_text((FOLDER / "openapi.yaml").read_text())
-    monkeypatch.setattr("whetstone_dev.company.__main__.FOLDER", copy)
-    monkeypatch.setattr("whetstone_dev.company.__main__.CHECKOUT", tmp_path)
-    assert company(["--write"]) == 0
-    (copy / "train.json").write_text(json.dumps(rows))
-    assert company(["--check"]) == 1
-    assert "not current: company/train.json" in capsys.readouterr().out
+    assert company(["--write", "--root", str(tmp_path)]) == 0
+    changed = tmp_path / FOLDER.relative_to(CHECKOUT) / "train.json"
+    changed.write_text(json.dumps(rows))
+    assert company(["--check", "--root", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"{changed} is not current; run `make generate`\n"

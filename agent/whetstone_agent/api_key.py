@@ -4,19 +4,9 @@ import os
 
 from whetstone_api.access import API_KEY_VARIABLE
 from whetstone_api.benchmark_judge import JUDGE_KEY_VARIABLE
-from whetstone_api.benchmark_tooluse import API_KEY_VARIABLE as TOOL_KEY_VARIABLE
-from whetstone_api.benchmark_tooluse import OVERSEER_KEY_VARIABLE, RETRIEVER_KEY_VARIABLE, SCORER_KEY_VARIABLE
+from whetstone_api.benchmark_tooluse import KEY_VARIABLES
+from whetstone_artifacts.hiding import without_secrets
 
-_KEYS = (
-    API_KEY_VARIABLE,
-    JUDGE_KEY_VARIABLE,
-    TOOL_KEY_VARIABLE,
-    OVERSEER_KEY_VARIABLE,
-    RETRIEVER_KEY_VARIABLE,
-    SCORER_KEY_VARIABLE,
-)
-_LEAST_HIDDEN = 6
-"""Characters; a shorter key would be found by chance in any word."""
 NO_KEY = "none"
 """Sent where the server asks for no key: OpenAI's client does without one not at all."""
 
@@ -33,7 +23,5 @@ def authorization() -> dict[str, str]:
 
 def without_keys(answer: str) -> str:
     """Return the words of a server without the runner's keys: some repeat what they refuse, and we write it down."""
-    for name in _KEYS:
-        key = os.environ.get(name, "")
-        answer = answer.replace(key, "***") if len(key) >= _LEAST_HIDDEN else answer
-    return answer
+    names = (API_KEY_VARIABLE, JUDGE_KEY_VARIABLE, *KEY_VARIABLES)
+    return without_secrets(answer, (os.environ.get(name, "") for name in names))

@@ -21,6 +21,14 @@ OVERSEER_KEY_VARIABLE = "WHETSTONE_OVERSEER_KEY"
 """The runner's variable with the key of the overseer."""
 WITNESS_KEY_VARIABLE = "WHETSTONE_WITNESS_KEY"
 """The runner's variable with the key of the expert's witness."""
+KEY_VARIABLES = (
+    API_KEY_VARIABLE,
+    SCORER_KEY_VARIABLE,
+    RETRIEVER_KEY_VARIABLE,
+    OVERSEER_KEY_VARIABLE,
+    WITNESS_KEY_VARIABLE,
+)
+"""All of them: what must not be written down."""
 
 
 class InstanceOrder(StrEnum):

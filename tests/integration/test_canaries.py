@@ -31,11 +31,12 @@ SECRETS = {
         "search": f"ApiKey {canary('search')}",
         "scorer": canary("scorer"),
         "overseer": canary("overseer"),
+        "witness": canary("witness"),
         "tracker": canary("tracker"),
     },
 }
 NAMES = ("hub", "key id", "key", "half", "registry", "user", "password", "team", "spaced", "judge", "api", "search")
-PLANTED = {name: canary(name) for name in (*NAMES, "scorer", "overseer", "tracker")}
+PLANTED = {name: canary(name) for name in (*NAMES, "scorer", "overseer", "witness", "tracker")}
 
 
 @pytest.fixture
@@ -106,6 +107,7 @@ def measure(world: World) -> None:
         "retriever": {"elasticsearch": search},
         "scorer": {"kind": "Judge", "judge": {**judge, **key("scorer")}},
         "overseer": {**judge, **key("overseer")},
+        "expert": {"mode": "Informed", "witness": {**judge, **key("witness")}},
     }
     world.benchmark("tools", target=target, suite={"toolUse": suite})
 

@@ -9,6 +9,7 @@ from whetstone_api.source import Scheme
 from whetstone_api.vocabulary import Reason
 
 from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.hiding import without_secrets
 
 CA_KEY = "ca.crt"
 KNOWN_KEYS: Mapping[Scheme, tuple[str, ...]] = {
@@ -27,7 +28,6 @@ KNOWN_KEYS: Mapping[Scheme, tuple[str, ...]] = {
 """Keys that a Secret may have, by scheme; others are not read."""
 _OPEN_KEYS = frozenset({"HF_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_REGION", "username", "plainHTTP", CA_KEY})
 """Keys that are no secrets; messages need them."""
-_LEAST_HIDDEN = 6
 _PAIRS: Mapping[Scheme, tuple[str, str]] = {
     Scheme.S3: ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
     Scheme.HTTPS: ("username", "password"),
@@ -57,10 +57,7 @@ class Credentials:
         """Return a text without the secrets of these keys: a place may repeat in its answer what it was sent."""
         user, password = self.values.get("username", ""), self.values.get("password", "")
         basic = base64.b64encode(f"{user}:{password}".encode()).decode() if password else ""
-        for secret in (basic, *(value for key, value in self.values.items() if key not in _OPEN_KEYS)):
-            # A shorter one would be found by chance in any word.
-            text = text.replace(secret, "***") if len(secret) >= _LEAST_HIDDEN else text
-        return text
+        return without_secrets(text, (basic, *(value for key, value in self.values.items() if key not in _OPEN_KEYS)))
 
 
 def missing_key(scheme: Scheme, keys: set[str]) -> str | None:

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from whetstone_artifacts.hiding import LEAST_HIDDEN
+
 from whetstone_cli.kubectl import Object
 
 REMOVED: Final = "<removed>"
-_SHORTEST: Final = 6
-"""Shorter values are words that would be found everywhere."""
 _DROPPED_ANNOTATIONS: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 _TELLING: Final = r"token|secret|passw(?:or)?d|credentials?|api[_-]?key|access[_-]?key|private[_-]?key"
 _TELLING_NAME: Final = re.compile(rf"(?i)(?:{_TELLING}|_pat|_key)$")
@@ -48,7 +48,7 @@ class Redactor:
         for value in values:
             text = value.decode(errors="replace")
             forms = [text, base64.b64encode(value).decode(), *text.splitlines()]
-            self._known |= {form.strip() for form in forms if len(form.strip()) >= _SHORTEST}
+            self._known |= {form.strip() for form in forms if len(form.strip()) >= LEAST_HIDDEN}
         ordered = sorted(self._known, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from unit.operator.objects import finished_run
+from whetstone_agent.api_key import without_keys
 from whetstone_api.access import API_KEY_VARIABLE as RUNNER_KEY_VARIABLE
 from whetstone_api.aliases import PromotionSpec
 from whetstone_api.benchmark_result import RunResults
@@ -93,6 +94,23 @@ def test_only_the_runner_gets_the_keys_and_no_account() -> None:
     assert pod["automountServiceAccountToken"] is False
     mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in pod["containers"][0]["volumeMounts"]}
     assert (mounts["/mnt/claims/data"], mounts["/mnt/claims/results"]) == (True, False)
+
+
+def test_a_runner_keeps_every_key_that_it_is_given_out_of_what_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = {"name": "keys", "key": "k"}
+    model = {"model": "m", "url": "https://m.example.com/v1", "secretRef": key}
+    one = plan(
+        api={"secretRef": key},
+        retriever={"elasticsearch": {"url": "https://search:9200", "secretRef": key}},
+        scorer={"kind": "Judge", "judge": model},
+        overseer=model,
+        expert={"mode": "Informed", "witness": model},
+    )
+    given = secrets_of(one)
+    for variable in given:
+        monkeypatch.setenv(variable, f"the-value-of-{variable}")
+    assert len(given) == 6
+    assert without_keys(" ".join(f"the-value-of-{variable}" for variable in given)) == " ".join(["***"] * 6)
 
 
 def test_elasticsearchs_key_and_authority_reach_the_runner() -> None:

@@ -1,9 +1,7 @@
 """etcd, API server and controller manager as processes: the whole cluster's core, or alone for the integration tests.
 
-plane = ControlPlane(folder)
-plane.start()
-...                       # plane.kubeconfig is the administrator's
-plane.stop()
+with ControlPlane(folder) as plane:
+    ...                   # plane.kubeconfig is the administrator's
 """
 
 import json
@@ -15,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from whetstone_dev.commands import DevError
 from whetstone_dev.gobuild import HYPERKUBE, build
@@ -123,6 +122,18 @@ class ControlPlane:
         self.processes.stop("kube-apiserver", grace=5)
         for name in ("kube-scheduler", "kube-controller-manager", "etcd"):
             self.processes.stop(name, grace=10)
+
+    def __enter__(self) -> Self:
+        """Start it; what has come up by a failure is stopped."""
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
 
     def ready(self) -> bool:
         """Whether the API server answers that it is ready."""

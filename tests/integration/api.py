@@ -5,7 +5,7 @@ import json
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode
 
 import httpx
@@ -56,6 +56,12 @@ class Api:
         context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
         self._user = ""
         self._client = httpx.Client(base_url=server, verify=context, trust_env=False, timeout=30)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the connections."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from integration.api import Api, Object
+from integration.engine_pods import Kubelet
 from integration.operator_process import (
     USER,
     OperatorProcess,
@@ -25,21 +26,16 @@ CRDS = Path(__file__).parents[2] / "crds"
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane of this test run's own, on the loopback."""
-    plane = ControlPlane(tmp_path_factory.mktemp("control-plane"), audited=[USER])
-    try:
-        plane.start()
+    with ControlPlane(tmp_path_factory.mktemp("control-plane"), audited=[USER]) as plane:
         yield plane
-    finally:
-        plane.stop()
 
 
 @pytest.fixture(scope="session")
 def api(control_plane: ControlPlane) -> Iterator[Api]:
     """The administrator's client, with the kinds of Whetstone installed."""
-    client = Api(control_plane.server, control_plane.pki.folder)
-    install_kinds(client)
-    yield client
-    client.close()
+    with Api(control_plane.server, control_plane.pki.folder) as client:
+        install_kinds(client)
+        yield client
 
 
 def install_kinds(client: Api) -> None:
@@ -84,6 +80,14 @@ def operator(operator_kubeconfig: Path, namespace: str, tmp_path: Path) -> Itera
     """The running operator, serving the test's namespace only; it must not have logged an unexpected error."""
     with running_operator(operator_kubeconfig, namespace, tmp_path / "operator.log") as process:
         yield process
+
+
+@pytest.fixture
+def kubelet(world: World, operator: OperatorProcess, tmp_path: Path) -> Iterator[Kubelet]:
+    """The engine pods of the test's namespace run."""
+    world.claims()
+    with Kubelet(world, operator, tmp_path / "node") as running:
+        yield running
 
 
 @pytest.fixture

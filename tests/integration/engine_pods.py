@@ -174,6 +174,20 @@ class EnginePod:
         return [str(body["lora_name"]) for body in calls]
 
 
+def crashed_engine(exit_code: int, reason: str) -> Object:
+    """Return the status of an engine's container that ends again and again."""
+    ended = {"exitCode": exit_code, "reason": reason, "startedAt": TIME, "finishedAt": TIME}
+    return {
+        "name": "engine",
+        "image": "registry.test/engine:1",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 3,
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+        "lastState": {"terminated": ended},
+    }
+
+
 class Kubelet:
     """Starts and ends the engine pods of a namespace, and tells their state, until it is stopped.
 

@@ -36,21 +36,16 @@ CLUSTER_NAME = "kubernetes.default.svc"
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane of these tests' own: they stop parts of it."""
-    plane = ControlPlane(tmp_path_factory.mktemp("faults"))
-    try:
-        plane.start()
+    with ControlPlane(tmp_path_factory.mktemp("faults")) as plane:
         yield plane
-    finally:
-        plane.stop()
 
 
 @pytest.fixture(scope="module")
 def api(plane: ControlPlane) -> Iterator[Api]:
-    client = Api(plane.server, plane.pki.folder)
-    install_kinds(client)
-    install_rights(plane, client)
-    yield client
-    client.close()
+    with Api(plane.server, plane.pki.folder) as client:
+        install_kinds(client)
+        install_rights(plane, client)
+        yield client
 
 
 @pytest.fixture

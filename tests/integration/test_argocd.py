@@ -27,19 +27,14 @@ OURS = {"ModelServer": "smollm2", TRAINING: "shell-tasks", RUN: "baseline"}
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    plane = ControlPlane(tmp_path_factory.mktemp("gitops"))
-    try:
-        plane.start()
+    with ControlPlane(tmp_path_factory.mktemp("gitops")) as plane:
         yield plane
-    finally:
-        plane.stop()
 
 
 @pytest.fixture(scope="module")
 def api(plane: ControlPlane) -> Iterator[Api]:
-    client = Api(plane.server, plane.pki.folder)
-    yield client
-    client.close()
+    with Api(plane.server, plane.pki.folder) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")

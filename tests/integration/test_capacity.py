@@ -1,12 +1,10 @@
 """`adapterCapacity: Auto` against a real API server: engines get the room that adapters need and seldom restart."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from integration.api import Object
-from integration.engine_pods import SERVER_SPEC, Kubelet
+from integration.engine_pods import SERVER_SPEC, Kubelet, crashed_engine
 from integration.operator_process import OperatorProcess
 from integration.world import TIME, World
 from support.waiting import eventually
@@ -15,14 +13,6 @@ from whetstone_api.digests import versioned_name
 pytestmark = pytest.mark.integration
 KIND = "ModelServer"
 AUTO = {"maxLoras": "Auto", "maxRank": "Auto"}
-
-
-@pytest.fixture
-def kubelet(world: World, operator: OperatorProcess, tmp_path: Path) -> Iterator[Kubelet]:
-    """The pods of the test's namespace run."""
-    world.claims()
-    with Kubelet(world, operator, tmp_path / "node") as running:
-        yield running
 
 
 def arguments(world: World) -> list[str]:
@@ -163,18 +153,8 @@ def test_engine_without_memory_is_told_what_takes_it(world: World, kubelet: Kube
     world.create(KIND, "server", SERVER_SPEC)
     world.wait_reason(KIND, "server", "Serving")
     [pod] = world.engine_pods()
-    ended = {"exitCode": 137, "reason": "OOMKilled", "startedAt": TIME, "finishedAt": TIME}
-    container = {
-        "name": "engine",
-        "image": "registry.test/engine:1",
-        "imageID": "",
-        "ready": False,
-        "restartCount": 3,
-        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
-        "lastState": {"terminated": ended},
-    }
     not_ready = {"type": "Ready", "status": "False", "lastTransitionTime": TIME}
-    world.set_pod_status(pod, {"conditions": [not_ready], "containerStatuses": [container]})
+    world.set_pod_status(pod, {"conditions": [not_ready], "containerStatuses": [crashed_engine(137, "OOMKilled")]})
     failed = world.wait_reason(KIND, "server", "EngineFailed", condition="Stalled")
     assert "raise spec.resources.limits.memory" in failed["message"]
     assert "(estimated for each accelerator: weights 2.00Ki, adapters " in failed["message"]

@@ -24,12 +24,8 @@ CRD = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A cluster that has never seen Whetstone."""
-    plane = ControlPlane(tmp_path_factory.mktemp("foreign"))
-    try:
-        plane.start()
+    with ControlPlane(tmp_path_factory.mktemp("foreign")) as plane:
         yield plane
-    finally:
-        plane.stop()
 
 
 @pytest.fixture(scope="module")

@@ -31,20 +31,15 @@ OUR_IMAGES = {"spec.initContainers[guard].image", "spec.containers[sidecar].imag
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane without Whetstone's kinds."""
-    plane = ControlPlane(tmp_path_factory.mktemp("control-plane"))
-    try:
-        plane.start()
+    with ControlPlane(tmp_path_factory.mktemp("control-plane")) as plane:
         yield plane
-    finally:
-        plane.stop()
 
 
 @pytest.fixture(scope="module")
 def client(plane: ControlPlane) -> Iterator[Api]:
     """The administrator's client."""
-    client = Api(plane.server, plane.pki.folder)
-    yield client
-    client.close()
+    with Api(plane.server, plane.pki.folder) as client:
+        yield client
 
 
 @dataclass

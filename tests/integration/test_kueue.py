@@ -32,21 +32,16 @@ QUOTA = [{"name": "cpu", "nominalQuota": 1}, {"name": "memory", "nominalQuota": 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane of its own: Kueue's webhooks judge every Job of a cluster."""
-    plane = ControlPlane(tmp_path_factory.mktemp("queues"), audited=[USER])
-    try:
-        plane.start()
+    with ControlPlane(tmp_path_factory.mktemp("queues"), audited=[USER]) as plane:
         yield plane
-    finally:
         plane.processes.stop("kueue", grace=5)
-        plane.stop()
 
 
 @pytest.fixture(scope="module")
 def api(plane: ControlPlane) -> Iterator[Api]:
-    client = Api(plane.server, plane.pki.folder)
-    install_kinds(client)
-    yield client
-    client.close()
+    with Api(plane.server, plane.pki.folder) as client:
+        install_kinds(client)
+        yield client
 
 
 @pytest.fixture(scope="module")

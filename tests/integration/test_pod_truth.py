@@ -1,8 +1,5 @@
 """The real operator and real sidecars at fake engines that lie: what each pod really does decides what is told."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import httpx
 import pytest
 from integration.engine_pods import SERVER_SPEC, Kubelet
@@ -15,14 +12,6 @@ from whetstone_api.vocabulary import ADAPTER_HEADER
 pytestmark = pytest.mark.integration
 KIND = "ModelServer"
 ASK = {"model": "tuned", "prompt": "x"}
-
-
-@pytest.fixture
-def kubelet(world: World, operator: OperatorProcess, tmp_path: Path) -> Iterator[Kubelet]:
-    """The pods of the test's namespace run."""
-    world.claims()
-    with Kubelet(world, operator, tmp_path / "node") as running:
-        yield running
 
 
 def test_engine_that_computes_another_base_gets_no_clients_and_is_named(world: World, kubelet: Kubelet) -> None:

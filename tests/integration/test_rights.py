@@ -7,6 +7,7 @@ import pytest
 from aiohttp import WSServerHandshakeError
 from integration.api import Api, Object, Refused
 from integration.conftest import install_kind, install_kinds
+from integration.engine_pods import crashed_engine
 from integration.operator_process import (
     USER,
     OperatorProcess,
@@ -65,22 +66,17 @@ WORKLOADS: Object = {
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane that asks for the right to block an owner's deletion, as OpenShift does."""
     folder = tmp_path_factory.mktemp("rights")
-    plane = ControlPlane(folder, audited=[USER, RUNNER], admission=["OwnerReferencesPermissionEnforcement"])
-    try:
-        plane.start()
+    with ControlPlane(folder, audited=[USER, RUNNER], admission=["OwnerReferencesPermissionEnforcement"]) as plane:
         yield plane
-    finally:
-        plane.stop()
 
 
 @pytest.fixture(scope="module")
 def api(plane: ControlPlane) -> Iterator[Api]:
-    client = Api(plane.server, plane.pki.folder)
-    install_kinds(client)
-    install_kind(client, WORKLOADS)
-    install_rights(plane, client)
-    yield client
-    client.close()
+    with Api(plane.server, plane.pki.folder) as client:
+        install_kinds(client)
+        install_kind(client, WORKLOADS)
+        install_rights(plane, client)
+        yield client
 
 
 @pytest.fixture(scope="module")
@@ -131,19 +127,6 @@ def turn(world: World, *, ready: bool, containers: list[Object] | None = None) -
     world.set_pod_status(pod, {**status, "containerStatuses": containers or []})
 
 
-def crashed() -> Object:
-    ended = {"exitCode": 1, "reason": "Error", "startedAt": TIME, "finishedAt": TIME}
-    return {
-        "name": "engine",
-        "image": "registry.test/engine:1",
-        "imageID": "",
-        "ready": False,
-        "restartCount": 3,
-        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
-        "lastState": {"terminated": ended},
-    }
-
-
 def work_through(world: World, operator: OperatorProcess) -> None:
     """Let the operator do everything that it does."""
     world.claims()
@@ -154,7 +137,7 @@ def work_through(world: World, operator: OperatorProcess) -> None:
     world.start_engines()
     # Equal words are Events of their own for some times; then the last one is counted up.
     for _ in range(6):
-        turn(world, ready=False, containers=[crashed()])
+        turn(world, ready=False, containers=[crashed_engine(1, "Error")])
         world.wait_reason("ModelServer", "server", "EngineFailed", condition="Stalled")
         world.start_engines()
     world.benchmark()

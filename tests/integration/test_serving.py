@@ -21,14 +21,6 @@ KIND = "ModelServer"
 
 
 @pytest.fixture
-def kubelet(world: World, operator: OperatorProcess, tmp_path: Path) -> Iterator[Kubelet]:
-    """The pods of the test's namespace run."""
-    world.claims()
-    with Kubelet(world, operator, tmp_path / "node") as running:
-        yield running
-
-
-@pytest.fixture
 def other(api: Api) -> Iterator[World]:
     """A second namespace."""
     name = f"test-{uuid.uuid4().hex[:10]}"

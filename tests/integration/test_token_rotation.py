@@ -1,13 +1,10 @@
 """The operator's token for a server: another one for each, and a new one without a restart or a gap."""
 
 import base64
-from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 from integration.engine_pods import SERVER_SPEC, EnginePod, Kubelet
-from integration.operator_process import OperatorProcess
 from integration.world import World
 from support.fake_vllm import BASE
 from support.waiting import eventually
@@ -17,13 +14,6 @@ from whetstone_api.vocabulary import TOKEN_HEADER
 
 pytestmark = pytest.mark.integration
 KIND = "ModelServer"
-
-
-@pytest.fixture
-def kubelet(world: World, operator: OperatorProcess, tmp_path: Path) -> Iterator[Kubelet]:
-    world.claims()
-    with Kubelet(world, operator, tmp_path / "node") as running:
-        yield running
 
 
 def token_of(world: World, server: str = "server") -> str:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from whetstone_api.generated import write_or_check
+from whetstone_api.generated import page_command
 
 from whetstone_dev import versions
 from whetstone_dev.places import CHECKOUT
+from whetstone_dev.sbom import components
 
 PAGE: Final = Path("docs") / "compatibility.md"
 _SETTINGS: Final = CHECKOUT / "operator" / "whetstone_operator" / "settings.py"
@@ -125,11 +126,9 @@ def locked(image: str, library: str) -> str:
     Raises:
         UnknownVersionError: They pin none.
     """
-    # The layer with torch is shared by several images.
-    for folder in (image, "torch"):
-        text = (_IMAGES / folder / "requirements.txt").read_text()
-        if found := re.search(rf"^{re.escape(library)}==(\S+)", text, re.MULTILINE):
-            return found[1]
+    for one in components(image):
+        if one.name == library:
+            return one.version
     raise UnknownVersionError(f"images/{image}/requirements.txt does not pin {library}")
 
 
@@ -172,14 +171,8 @@ def _table(rows: list[Row]) -> str:
     return "\n".join(["| What | Tested | Allowed | Where |", "| --- | --- | --- | --- |", *lines]) + "\n"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write the page, or tell whether it is current.
-
-    Args:
-        arguments: Command line; that of the process when absent.
-    """
-    return write_or_check(lambda root: {root / PAGE: page()}, about=f"Generate {PAGE}.", arguments=arguments)
+main = page_command(page, PAGE)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(None))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from whetstone_api.generated import write_or_check
+from whetstone_api.generated import page_command
 
 from whetstone_dev.commands import DevError, run
 from whetstone_dev.gobuild import HELM, build
@@ -138,14 +138,8 @@ def _section(title: str, roles: tuple[str, ...], granted: list[Right]) -> str:
     return "\n".join(parts)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write the page, or tell whether it is current.
-
-    Args:
-        arguments: Command line; that of the process when absent.
-    """
-    return write_or_check(lambda root: {root / PAGE: page()}, about=f"Generate {PAGE}.", arguments=arguments)
+main = page_command(page, PAGE)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(None))

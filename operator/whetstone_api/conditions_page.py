@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from whetstone_api import vocabulary
-from whetstone_api.generated import write_or_check
+from whetstone_api.generated import page_command
 from whetstone_api.vocabulary import Annotation, ConditionType, Label, Reason
 
 PAGE = Path("docs") / "conditions.md"
@@ -101,14 +101,8 @@ def _table(word: str, members: list[Member]) -> str:
     return "\n".join([f"| {word} | Meaning |", "| --- | --- |", *rows]) + "\n"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write the page, or tell whether it is current.
-
-    Args:
-        arguments: Command line; that of the process when absent.
-    """
-    return write_or_check(lambda root: {root / PAGE: page()}, about=f"Generate {PAGE}.", arguments=arguments)
+main = page_command(page, PAGE)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(None))

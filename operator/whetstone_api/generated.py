@@ -32,3 +32,17 @@ def write_or_check(files: Files, *, about: str, arguments: Sequence[str] | None 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(found[path], encoding="utf-8")
     return 0
+
+
+def page_command(page: Callable[[], str], place: Path) -> Callable[[Sequence[str] | None], int]:
+    """Return the command of one page; without arguments it takes those of the process.
+
+    Args:
+        page: Returns its text.
+        place: Where it is in the checkout.
+    """
+
+    def main(arguments: Sequence[str] | None = None) -> int:
+        return write_or_check(lambda root: {root / place: page()}, about=f"Generate {place}.", arguments=arguments)
+
+    return main

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from whetstone_api import vocabulary
 from whetstone_api.conditions_page import Member, members_of
-from whetstone_api.generated import write_or_check
+from whetstone_api.generated import page_command
 from whetstone_api.remedies import REMEDIES
 from whetstone_api.vocabulary import Annotation, Reason
 
@@ -64,14 +64,8 @@ def _entry(member: Member) -> str:
     return f"### {member.value}\n\n{member.meaning}{seen}\n\n{look}\n\n{remedy.do}\n"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write the page, or tell whether it is current.
-
-    Args:
-        arguments: Command line; that of the process when absent.
-    """
-    return write_or_check(lambda root: {root / PAGE: page()}, about=f"Generate {PAGE}.", arguments=arguments)
+main = page_command(page, PAGE)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(None))

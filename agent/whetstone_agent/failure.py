@@ -1,7 +1,11 @@
 """How a run ends without a result."""
 
+from pathlib import Path
+
 from whetstone_api.reports import Outcome
 from whetstone_api.vocabulary import Reason
+from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.tasks.sets import check_folder
 
 
 class RunFailure(Exception):  # noqa: N818 - an outcome, not a defect
@@ -18,6 +22,23 @@ class RunFailure(Exception):  # noqa: N818 - an outcome, not a defect
         self.reason = reason
         self.message = message
         self.outcome = outcome
+
+
+def hold_to_digest(folder: Path, digest: str, where: str) -> None:
+    """Hold a folder of a claim to the digest that the spec names; what was fetched has been held to it already.
+
+    Args:
+        folder: The folder.
+        digest: `sha256:…` of its content.
+        where: The field, with what it says.
+
+    Raises:
+        RunFailure: `DIGEST_MISMATCH`.
+    """
+    try:
+        check_folder(folder, digest)
+    except ArtifactError as error:
+        raise RunFailure(error.reason, f"{where}: {error.message}") from error
 
 
 def budget_exceeded(told: str) -> RunFailure:

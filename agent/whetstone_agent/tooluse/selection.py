@@ -10,10 +10,8 @@ from whetstone_api.benchmark_tooluse import InstanceFilter, InstanceOrder, ToolM
 from whetstone_api.digests import canonical_digest
 from whetstone_api.jobs import ToolUseConfig
 from whetstone_api.vocabulary import Reason
-from whetstone_artifacts.errors import ArtifactError
-from whetstone_artifacts.tasks.sets import check_folder
 
-from whetstone_agent.failure import RunFailure
+from whetstone_agent.failure import RunFailure, hold_to_digest
 from whetstone_agent.tasks import ScoredTask
 from whetstone_agent.tooluse.api_tools import Mode
 from whetstone_agent.tooluse.env import EnvironmentSettings
@@ -65,7 +63,7 @@ def select(config: ToolUseConfig, cache: Path) -> Selection:
     if not folder.is_dir():
         raise RunFailure(Reason.TASKS_INVALID, f"{where} is not a folder; name the folder with collections/")
     if suite.environment.in_claim is not None and suite.environment.digest is not None:
-        _require_digest(folder, suite.environment.digest, where)
+        hold_to_digest(folder, suite.environment.digest, where)
     try:
         world = World.open(folder, cache)
         instances = world.read(folder / suite.instances.file)
@@ -79,14 +77,6 @@ def select(config: ToolUseConfig, cache: Path) -> Selection:
             " fix include and order",
         )
     return Selection(world=world, tasks=[_task(one) for one in chosen])
-
-
-def _require_digest(folder: Path, digest: str, where: str) -> None:
-    """Hold a folder of a claim to the digest that the spec names; what was fetched has been held to it already."""
-    try:
-        check_folder(folder, digest)
-    except ArtifactError as error:
-        raise RunFailure(error.reason, f"{where}: {error.message}") from error
 
 
 def environment_settings(suite: ToolUseSuite) -> EnvironmentSettings:

@@ -9,13 +9,11 @@ from typing import Any, Final
 from harbor.agents.base import BaseAgent
 from whetstone_api.benchmark_agent import AgentSpec
 from whetstone_api.vocabulary import Reason
-from whetstone_artifacts.errors import ArtifactError
-from whetstone_artifacts.tasks.sets import check_folder
 
 from whetstone_agent.agents.door import Door
 from whetstone_agent.agents.errors import AgentFailedError
 from whetstone_agent.agents.options import read_options
-from whetstone_agent.failure import RunFailure
+from whetstone_agent.failure import RunFailure, hold_to_digest
 
 PARAMETERS: Final = frozenset[str]()
 """It has options only: its class's own arguments."""
@@ -61,7 +59,7 @@ def code_digest(folder: Path) -> str:
 
 
 def require_digest(agent: AgentSpec) -> None:
-    """Hold code in a claim to the digest that the spec names; what was fetched has been held to it already.
+    """Hold code in a claim to the digest that the spec names, if it does.
 
     Raises:
         RunFailure: `DIGEST_MISMATCH`.
@@ -69,10 +67,7 @@ def require_digest(agent: AgentSpec) -> None:
     source = agent.source
     if source is None or source.digest is None or agent.claimed is None:
         return
-    try:
-        check_folder(Path(agent.claimed.mount_path), source.digest)
-    except ArtifactError as error:
-        raise RunFailure(error.reason, f"spec.agent.source ({source.uri}): {error.message}") from error
+    hold_to_digest(Path(agent.claimed.mount_path), source.digest, f"spec.agent.source ({source.uri})")
 
 
 async def look_at(agent: AgentSpec, door: Door, logs_dir: Path) -> None:

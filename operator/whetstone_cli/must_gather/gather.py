@@ -3,7 +3,7 @@
 import base64
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +37,8 @@ class Gatherer:
         self._log_lines = log_lines
         self._most_pods = most_pods
         self._redactor = Redactor()
-        self._objects: dict[tuple[str, str], list[Object]] = defaultdict(list)
+        self._found: dict[tuple[str, str], dict[str, Object]] = defaultdict(dict)
+        """By namespace and resource, then by uid: the operator's namespace may be asked about twice."""
         self.gaps: list[str] = []
         """What could not be read, and why."""
         self.files = 0
@@ -62,8 +63,7 @@ class Gatherer:
         self._write_objects()
         self._write_logs()
         self._write("versions.txt", versions + _own_version() + "".join(self._images()))
-        ours = [obj for (_, kind), found in self._objects.items() if kind in OURS for obj in found]
-        cleaned = [self._redactor.object(obj) for obj in ours]
+        cleaned = [self._redactor.object(obj) for obj in self._all(OURS)]
         self._write("summary.txt", summary(cleaned, versions=_own_version(), gaps=self.gaps))
 
     def _ask(self, ask: Ask) -> None:
@@ -75,16 +75,19 @@ class Gatherer:
             if not (ask.optional and unknown):
                 self.gaps.append(f"get {' '.join(ask.arguments)}: {error}")
             return
-        known = self._objects
         for obj in found.get("items", [found]):
-            place = (str(obj["metadata"].get("namespace", "")), ask.resource)
-            if all(one["metadata"]["uid"] != obj["metadata"]["uid"] for one in known[place]):
-                known[place].append(obj)
+            self._keep(ask.resource, obj)
+
+    def _keep(self, resource: str, obj: Object) -> None:
+        metadata = obj["metadata"]
+        self._found[str(metadata.get("namespace", "")), resource].setdefault(metadata["uid"], obj)
+
+    def _all(self, resources: Container[str]) -> list[Object]:
+        return [obj for (_, kind), found in self._found.items() if kind in resources for obj in found.values()]
 
     def _secrets(self) -> None:
         """Read the Secrets that objects name, to know what must not be written; only their keys' names are kept."""
-        holders = [obj for (_, kind), found in self._objects.items() if kind in (*OURS, "pods") for obj in found]
-        for namespace, name in sorted(secret_names(holders)):
+        for namespace, name in sorted(secret_names(self._all((*OURS, "pods")))):
             self._progress(f"{SECRETS} {namespace}/{name}")
             try:
                 secret = self._kubectl.get("secret", name, f"--namespace={namespace}")
@@ -92,11 +95,12 @@ class Gatherer:
                 self.gaps.append(f"names of the keys of Secret {namespace}/{name}: {error}")
                 continue
             self._redactor.learn(decoded(secret))
-            self._objects[namespace, SECRETS].append(secret)
+            self._keep(SECRETS, secret)
 
     def _write_objects(self) -> None:
         about = self._told_of()
-        for (namespace, resource), found in sorted(self._objects.items()):
+        for (namespace, resource), known in sorted(self._found.items()):
+            found = list(known.values())
             if resource == EVENTS:
                 found = [event for event in found if about(event.get("involvedObject") or {})]
             folder = f"namespaces/{namespace}" if namespace else "cluster"
@@ -106,15 +110,12 @@ class Gatherer:
 
     def _told_of(self) -> Callable[[Mapping[str, Any]], bool]:
         """Return whether an Event's object is one of those collected, or had been a child of ours and is gone."""
-        uids = {obj["metadata"]["uid"] for found in self._objects.values() for obj in found}
-        ours = {
-            f"{obj['metadata']['name']}-" for (_, kind), found in self._objects.items() if kind in OURS for obj in found
-        }
+        uids = {uid for found in self._found.values() for uid in found}
+        ours = {f"{obj['metadata']['name']}-" for obj in self._all(OURS)}
         return lambda regarding: regarding.get("uid") in uids or str(regarding.get("name")).startswith(tuple(ours))
 
     def _write_logs(self) -> None:
-        pods = [pod for (_, kind), found in self._objects.items() if kind == "pods" for pod in found]
-        pods.sort(key=_is_well)
+        pods = sorted(self._all(("pods",)), key=_is_well)
         for pod in pods[: self._most_pods]:
             for container, previous in logs_of(pod):
                 self._write_log(pod, container, previous=previous)
@@ -136,13 +137,7 @@ class Gatherer:
         self._write(f"namespaces/{namespace}/logs/{name}/{file}", self._redactor.text(text))
 
     def _images(self) -> Iterable[str]:
-        images = {
-            str(one.get("image"))
-            for (_, kind), found in self._objects.items()
-            if kind == "pods"
-            for pod in found
-            for one in pod["spec"]["containers"]
-        }
+        images = {str(one.get("image")) for pod in self._all(("pods",)) for one in pod["spec"]["containers"]}
         return (f"image: {image}\n" for image in sorted(images))
 
     def _write(self, name: str, text: str) -> None:

@@ -15,9 +15,7 @@ import yaml
 from whetstone_api.generated import write_or_check
 
 from whetstone_dev.commands import DevError
-from whetstone_dev.places import CHECKOUT
 
-CHARTS = CHECKOUT / "charts"
 _INSTALLATION = "../../docs/installation.md"
 
 

@@ -3,7 +3,7 @@
 import sys
 
 import yaml
-from whetstone_api.generated import write_or_check
+from whetstone_api.generated import page_command
 from whetstone_operator.settings import STOCK_ENGINE_IMAGE
 
 from whetstone_dev.places import CHECKOUT
@@ -32,14 +32,8 @@ def listed() -> list[str]:
     return [line for line in FILE.read_text().splitlines() if not line.startswith("#")]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write the list, or tell whether it is current.
-
-    Args:
-        arguments: Command line; that of the process when absent.
-    """
-    return write_or_check(lambda _: {FILE: text()}, about=f"Generate {FILE.name}.", arguments=arguments)
+main = page_command(text, FILE.relative_to(CHECKOUT))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(None))

@@ -252,6 +252,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="a tiny model and short rows, to try the script")
     options = parser.parse_args()
     import datasets
+    import pyarrow
     import torch
 
     values = LLAMA_3B
@@ -266,8 +267,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
         make_model(folder, values)
-        for shape in shapes:
-            rows = datasets.Dataset.from_list(rows_of(shape, values["vocab_size"]))
+        for number, shape in enumerate(shapes):
+            # With a fingerprint of its own: datasets cannot pickle the tables of every pyarrow to make one.
+            table = pyarrow.Table.from_pylist(rows_of(shape, values["vocab_size"]))
+            rows = datasets.Dataset(table, fingerprint=str(number))
             sides: list[tuple[str, Any]] = [
                 ("auto", lambda shape=shape, rows=rows: ours(shape, folder, rows, {})),
                 ("trl", lambda shape=shape, rows=rows: bare(shape, folder, rows)),

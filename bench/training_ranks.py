@@ -1,7 +1,8 @@
 """One training by one process and by two, on two GPUs: losses, speed, memory, and what a kill leaves.
 
-Each case is the whole `train` stage as its container runs it, on random weights in a real architecture. Two pods are two
-launchers that each see one of the GPUs and meet by the address that a headless Service would give. A line of JSON a case.
+Each case is the whole `train` stage as its container runs it, on random weights in a real architecture. Two pods are
+two launchers that each see one of the GPUs and meet by the address that a headless Service would give. A line of JSON
+a case.
 
     PYTHONPATH=operator:trainer:tests python bench/training_ranks.py --out build/bench/training_ranks.jsonl
 """

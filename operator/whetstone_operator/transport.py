@@ -1,13 +1,17 @@
 """Requests to the API server: credentials, connections, and what is tried again.
 
-Two refusals are answered here, because the request was not carried out. A token that is not valid any more is read
-again, as the kubelet writes another one into its file in time. And a server that is busy says when to come back.
+Three refusals are answered here, because the request was not carried out. A token that is not valid any more is read
+again, as the kubelet writes another one into its file in time. A server that is busy says when to come back. And one
+that has started anew knows roles a moment later than it answers.
 """
 
 import asyncio
+import itertools
 import json
 import logging
+import math
 import os
+import re
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from http import HTTPStatus
@@ -26,6 +30,11 @@ _BREAKS: Final = (OSError, TimeoutError, aiohttp.ClientError, client.ApiExceptio
 _PROXIES: Final = {"https_proxy", "all_proxy"}
 _TRIES: Final = 5
 _LONGEST_WISH_SECONDS: Final = 30.0
+_SETTLING_SECONDS: Final = 15.0
+"""How long after a connection was lost a refusal for want of rights is not believed."""
+_SETTLING_PAUSE_SECONDS: Final = 1.0
+_NO_RIGHT: Final = re.compile(r'User "[^"]*" cannot \w+ (resource|path) ')
+"""What the API server says when no role grants something: quotas and policies of admission say other things."""
 
 
 class KubeError(Exception):
@@ -58,6 +67,7 @@ class Transport:
     def __init__(self, api: Any, renew: Callable[[], None] | None = None) -> None:
         self._api = api
         self._renew = renew
+        self._lost_at = -math.inf
 
     @classmethod
     async def connect(cls, kubeconfig: Path | None = None) -> Self:
@@ -101,7 +111,7 @@ class Transport:
         try:
             data: bytes = await answer.read()
         except _BREAKS as error:
-            raise _no_answer(error) from error
+            raise self._no_answer(error) from error
         return data
 
     async def lines(self, path: str, *, query: dict[str, Any], within: aiohttp.ClientTimeout) -> AsyncIterator[bytes]:
@@ -115,25 +125,35 @@ class Transport:
             async for line in answer.response.content:
                 yield line
         except _BREAKS as error:
-            raise _no_answer(error) from error
+            raise self._no_answer(error) from error
         finally:
             answer.response.close()
 
     async def _send(self, method: str, path: str, **options: Any) -> Any:
         """Return the answer to a request, its body not read yet."""
-        for number in range(1, _TRIES + 1):
+        for number in itertools.count(1):
             answer = await self._try(method, path, **options)
             if answer.status < HTTPStatus.BAD_REQUEST:
-                return answer
+                break
             if answer.status == HTTPStatus.UNAUTHORIZED and number == 1 and self._renew is not None:
                 logger.info("the API server does not know the token any more; it is read again")
                 self._renew()
                 continue
-            wish = _wish(answer) if answer.status == HTTPStatus.TOO_MANY_REQUESTS else None
-            if wish is None or number == _TRIES:
-                break
-            await asyncio.sleep(wish)
-        raise KubeError(answer.status, _message(await answer.read()))
+            message = _message(await answer.read())
+            pause = _wish(answer) if number < _TRIES else None
+            if answer.status == HTTPStatus.FORBIDDEN and _NO_RIGHT.search(message) and self._is_settling():
+                pause = _SETTLING_PAUSE_SECONDS
+            if pause is None:
+                raise KubeError(answer.status, message)
+            await asyncio.sleep(pause)
+        return answer
+
+    def _is_settling(self) -> bool:
+        return asyncio.get_running_loop().time() < self._lost_at + _SETTLING_SECONDS
+
+    def _no_answer(self, error: BaseException) -> KubeError:
+        self._lost_at = asyncio.get_running_loop().time()
+        return KubeError(0, f"no answer from the API server: {error or type(error).__name__}")
 
     async def _try(
         self,
@@ -159,17 +179,15 @@ class Transport:
                 await answer.read()
         except _BREAKS as error:
             KUBE_REQUESTS.labels(verb=method, code="none").inc()
-            raise _no_answer(error) from error
+            raise self._no_answer(error) from error
         KUBE_REQUESTS.labels(verb=method, code=str(answer.status)).inc()
         return answer
 
 
-def _no_answer(error: BaseException) -> KubeError:
-    return KubeError(0, f"no answer from the API server: {error or type(error).__name__}")
-
-
 def _wish(answer: Any) -> float | None:
     """Return the seconds after which a busy server wants to be asked again; None where it does not say."""
+    if answer.status != HTTPStatus.TOO_MANY_REQUESTS:
+        return None
     try:
         return min(float(answer.headers["Retry-After"]), _LONGEST_WISH_SECONDS)
     except (KeyError, ValueError):

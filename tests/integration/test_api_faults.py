@@ -29,6 +29,8 @@ pytestmark = pytest.mark.integration
 KIND = "LoRATrainingJob"
 ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 AS_IN_A_POD = f'mkdir -p {ACCOUNT_FOLDER} && mount --bind "$1" {ACCOUNT_FOLDER} && mount --bind "$1/hosts" /etc/hosts'
+UNKNOWN_FOR = 4
+"""How many writes an API server refuses before it knows the roles."""
 CLUSTER_NAME = "kubernetes.default.svc"
 """Name under which pods reach the API server."""
 
@@ -190,6 +192,22 @@ def test_throttled_requests_are_sent_again_when_the_server_says(
     assert kubelet.exits == []
     reasons = {event["reason"] for event in world.api.list("Event", namespace=world.namespace)}
     assert "InternalError" not in reasons
+
+
+def test_roles_that_a_restarted_api_server_does_not_know_yet_are_waited_for(
+    world: World, proxy: FaultProxy, kept: tuple[OperatorProcess, Kubelet]
+) -> None:
+    operator, kubelet = kept
+    train(world, "before")
+    prepare = world.wait_job("before", "prepare")
+    writes = itertools.count()
+    proxy.forbid = lambda method, path: method != "GET" and "/leases" not in path and next(writes) < UNKNOWN_FOR
+    proxy.break_off()
+    go_on(world, prepare, operator)
+    assert proxy.refused == UNKNOWN_FOR
+    assert kubelet.exits == []
+    reasons = {event["reason"] for event in world.api.list("Event", namespace=world.namespace)}
+    assert not reasons & {"ApplyRefused", "InternalError"}
 
 
 def test_slow_api_server_slows_the_work_and_costs_no_lease(

@@ -46,8 +46,10 @@ class FaultProxy:
         """Seconds before each request is handed on."""
         self.refuse: Callable[[str, str], bool] = lambda method, path: False
         """Which requests are answered with 429 and the wish to come back after a second."""
+        self.forbid: Callable[[str, str], bool] = lambda method, path: False
+        """Which requests are answered with 403, as by an API server that does not know the roles yet."""
         self.refused = 0
-        """How many were."""
+        """How many were answered so, either way."""
 
     def __enter__(self) -> "FaultProxy":
         self._portal = self._stack.enter_context(start_blocking_portal())
@@ -66,6 +68,10 @@ class FaultProxy:
         """Let bytes through again; whoever waits on a connection of before is told that it is gone."""
         self._portal.call(self._break_off)
         self._portal.call(self._open.set)
+
+    def break_off(self) -> None:
+        """End all connections, as a server does that starts anew."""
+        self._portal.call(self._break_off)
 
     async def _start(self) -> str:
         self._open = asyncio.Event()
@@ -101,6 +107,10 @@ class FaultProxy:
             return web.json_response(
                 {"kind": "Status", "message": "too many"}, status=429, headers={"Retry-After": "1"}
             )
+        if self.forbid(request.method, request.path_qs):
+            self.refused += 1
+            words = f'it is forbidden: User "operator" cannot {request.method.lower()} resource "{request.path}"'
+            return web.json_response({"kind": "Status", "message": words}, status=403)
         await asyncio.sleep(self.delay)
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _OF_ONE_CONNECTION}
         body = await request.read()

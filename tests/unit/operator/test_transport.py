@@ -22,9 +22,9 @@ class Answer:
 
 
 class Client:
-    """Answers with what a test has laid out, the last one again and again."""
+    """Answers with what a test has laid out, the last one again and again; an error is a connection that is lost."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: Answer | OSError) -> None:
         self._answers = list(answers)
         self.times: list[float] = []
 
@@ -33,7 +33,10 @@ class Client:
 
     async def call_api(self, *_: Any, **__: Any) -> Answer:
         self.times.append(asyncio.get_running_loop().time())
-        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
 
 
 def busy() -> Answer:
@@ -77,3 +80,48 @@ async def test_other_refusals_are_told_at_once(status: int) -> None:
     with pytest.raises(KubeError, match="no") as refused:
         await Transport(client).request("GET", "/x")
     assert (refused.value.status, len(client.times)) == (status, 1)
+
+
+def without_right() -> Answer:
+    user = "system:serviceaccount:whetstone-system:whetstone-operator"
+    words = f'services \\"a\\" is forbidden: User \\"{user}\\" cannot patch resource \\"services\\" in API group \\"\\"'
+    return Answer(403, f'{{"message": "{words}"}}')
+
+
+async def lost_connection(client: Client) -> Transport:
+    """Return a transport that has just lost its connection."""
+    transport = Transport(client)
+    with pytest.raises(KubeError, match="no answer"):
+        await transport.request("GET", "/x")
+    client.times.clear()
+    return transport
+
+
+async def test_want_of_rights_is_not_believed_while_the_server_has_just_come_back() -> None:
+    client = Client(ConnectionResetError("reset"), without_right(), without_right(), Answer(200, "done"))
+    transport = await lost_connection(client)
+    assert await transport.request("PATCH", "/x") == b"done"
+    assert client.times == pytest.approx([0, 1, 2])
+
+
+async def test_want_of_rights_that_lasts_is_told_within_a_quarter_of_a_minute() -> None:
+    client = Client(ConnectionResetError("reset"), without_right())
+    transport = await lost_connection(client)
+    with pytest.raises(KubeError, match="cannot patch resource") as refused:
+        await transport.request("PATCH", "/x")
+    assert refused.value.status == 403
+    assert 14 <= client.times[-1] <= 16
+    tries = len(client.times)
+    with pytest.raises(KubeError):
+        await transport.request("PATCH", "/x")
+    assert len(client.times) == tries + 1
+
+
+async def test_refusal_by_a_quota_is_told_at_once_though_a_connection_was_lost() -> None:
+    client = Client(
+        ConnectionResetError("reset"), Answer(403, '{"message": "pods is forbidden: exceeded quota: small"}')
+    )
+    transport = await lost_connection(client)
+    with pytest.raises(KubeError, match="exceeded quota"):
+        await transport.request("POST", "/x")
+    assert len(client.times) == 1

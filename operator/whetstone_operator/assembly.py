@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from itertools import product
+from typing import Any
 
 import aiohttp
 import kopf
@@ -18,9 +19,10 @@ from whetstone_operator.forwarding import forward_to_leader
 from whetstone_operator.handlers import build_registry, kopf_settings
 from whetstone_operator.http import OperatorHttp, Reporters
 from whetstone_operator.informed_kube import InformedKube
-from whetstone_operator.kinds import OUR_KINDS, Key
+from whetstone_operator.kinds import OUR_KINDS, Key, Kind
 from whetstone_operator.kube import KubeError
 from whetstone_operator.metrics import RECONCILE_SECONDS, RECONCILES
+from whetstone_operator.runtime.claims import Claims
 from whetstone_operator.runtime.clock import SystemClock
 from whetstone_operator.runtime.definitions import DefinitionsGoneError, missing_definitions, wait_for_definitions
 from whetstone_operator.runtime.events import EventRecorder
@@ -30,6 +32,7 @@ from whetstone_operator.runtime.leadership import Candidate, Leadership
 from whetstone_operator.runtime.progress import ProgressBoard
 from whetstone_operator.runtime.queue import Result, WorkQueue
 from whetstone_operator.runtime.reconcile import Context
+from whetstone_operator.runtime.upgrades import Upgrades
 from whetstone_operator.settings import Settings
 from whetstone_operator.sidecars import HttpSidecars
 
@@ -53,6 +56,7 @@ class Operator:
         self._informed = asyncio.Event()
         self._ready = asyncio.Event()
         self._context: Context | None = None
+        self._claims: Claims | None = None
         self._progress = (0, time.monotonic())
 
     async def run(self) -> None:
@@ -75,26 +79,39 @@ class Operator:
                 board=ProgressBoard(clock),
                 recorder=EventRecorder(kube, clock=clock),
                 sidecars=HttpSidecars(session),
+                upgrades=Upgrades(self._settings.engine_upgrades, self._queue.add),
+            )
+            self._claims = Claims(
+                kube,
+                installation=self._settings.installation,
+                mark=self._queue.add,
+                answer_seconds=self._settings.answer_seconds,
             )
             runner = await self._serve(self._context, leadership, session)
             try:
                 if await first_of(leadership.gain(), stop.wait()) == 0:
-                    await leadership.lead(self._work(self._context, kube, stop))
+                    await leadership.lead(self._work(self._context, kube, self._claims, stop))
             finally:
                 await leadership.release()
                 await runner.cleanup()
                 await kube.close()
 
-    async def _work(self, context: Context, kube: InformedKube, stop: asyncio.Event) -> None:
+    async def _work(self, context: Context, kube: InformedKube, claims: Claims, stop: asyncio.Event) -> None:
         try:
-            await first_of(self._watch(context, kube, stop), self._inform(kube), stop.wait())
+            await first_of(self._watch(context, kube, stop), self._inform(context, kube, claims), stop.wait())
         finally:
             self._ready.clear()
             await self._queue.stop()
 
-    async def _inform(self, kube: InformedKube) -> None:
+    async def _inform(self, context: Context, kube: InformedKube, claims: Claims) -> None:
         """Follow all children; work begins once the store holds those that are there."""
-        changed = wake_owners(self._queue.add)
+        wake = wake_owners(self._queue.add)
+
+        def changed(kind: Kind, event: Mapping[str, Any]) -> None:
+            claims.heard(kind, event)
+            context.upgrades.heard(kind, event)
+            wake(kind, event)
+
         informers = [
             Informer(kube, kube.store, watched=watched, namespace=namespace, changed=changed)
             for watched in CHILDREN
@@ -105,13 +122,23 @@ class Operator:
             await asyncio.gather(*(informer.synced.wait() for informer in informers))
             kube.rely_on(CHILDREN)
             await self._read_ours(kube)
+            await self._claim_all(claims)
             self._queue.start()
             self._informed.set()
 
         async with asyncio.TaskGroup() as group:
             for informer in informers:
                 group.create_task(informer.run())
+            group.create_task(claims.run())
             group.create_task(begin())
+
+    async def _claim_all(self, claims: Claims) -> None:
+        """Claim the namespaces of the settings; with the whole cluster, each is claimed with its first object."""
+        try:
+            for namespace in self._settings.namespaces:
+                await claims.claim(namespace)
+        except KubeError as error:
+            logger.warning("namespaces are claimed with their first objects: %s", error)
 
     async def _serve(self, context: Context, leadership: Leadership, session: aiohttp.ClientSession) -> web.AppRunner:
         http = OperatorHttp(
@@ -120,7 +147,7 @@ class Operator:
             mark=self._queue.add,
             check_engines=partial(check_engines, context.kube, context.clock),
             healthy=self.healthy,
-            ready=lambda: leadership.standing_by or self._ready.is_set(),
+            ready=lambda: leadership.standing_by or (self._ready.is_set() and not self._refused()),
         )
         application = http.application(forward_to_leader(leadership, session))
         runner = web.AppRunner(application, access_log=None)
@@ -180,12 +207,19 @@ class Operator:
             return not self._queue.stuck
         return not self._queue.stuck and time.monotonic() - since < _PROGRESS_SECONDS
 
+    def _refused(self) -> bool:
+        """Return whether every namespace that this operator is to work on is another installation's."""
+        claims, namespaces = self._claims, self._settings.namespaces
+        return claims is not None and bool(namespaces) and all(map(claims.refuses, namespaces))
+
     async def _process(self, key: Key) -> Result:
         reconcile = self._controllers.get(key.plural)
-        if self._context is None or reconcile is None:
+        if self._context is None or self._claims is None or reconcile is None:
             return Result()
         with RECONCILE_SECONDS.labels(controller=key.plural).time():
             try:
+                if not await self._claims.admits(key):
+                    return Result()
                 result = await reconcile(self._context, key)
             except KubeError as error:
                 # No status could be read or written to tell it in.

@@ -13,6 +13,11 @@ QUEUE_RETRIES = Counter("whetstone_workqueue_retries", "Keys put back with a gro
 KUBE_REQUESTS = Counter("whetstone_kube_requests", "Requests to the API server.", ["verb", "code"])
 REPORTS = Counter("whetstone_reports", "Reports of pods by answer.", ["code"])
 LEADER = Gauge("whetstone_leader", "1 while this operator is the one at work.")
+NAMESPACE_REFUSED = Gauge(
+    "whetstone_namespace_refused",
+    "1 for a namespace that this operator should work on, and on which another installation does.",
+    ["namespace", "operator"],
+)
 SERVER_READY = Gauge("whetstone_modelserver_ready", "1 while a ModelServer is Ready.", ["namespace", "name"])
 ADAPTER_LOADED = Gauge(
     "whetstone_adapter_loaded_replicas", "Replicas that hold an adapter.", ["namespace", "server", "adapter"]

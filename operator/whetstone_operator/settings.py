@@ -12,6 +12,9 @@ from whetstone_operator.prices import Prices, PricesError, read_prices
 
 STOCK_ENGINE_IMAGE = "docker.io/vllm/vllm-openai:v0.32.0"
 
+ANSWER_SECONDS = 180.0
+"""Longer than a watch can be dead without its reader's knowing."""
+
 PUBLIC_HUB = "https://huggingface.co"
 
 
@@ -42,6 +45,8 @@ class Settings:
         own_namespace: Where the operator and its Lease are.
         lease: Name of the Lease whose holder is at work.
         identity: What names this operator in the Lease.
+        engine_upgrades: Servers whose engines an upgrade restarts at a time; 0 for none.
+        answer_seconds: How long another installation that works on a namespace may take to say so.
         own_url: Base URL at which other operators reach this one; empty outside a pod.
     """
 
@@ -63,6 +68,8 @@ class Settings:
     own_namespace: str = "whetstone-system"
     lease: str = "whetstone-operator"
     identity: str = ""
+    engine_upgrades: int = 1
+    answer_seconds: float = ANSWER_SECONDS
     own_url: str = ""
 
     @classmethod
@@ -95,8 +102,15 @@ class Settings:
             lease=environment.get("WHETSTONE_LEASE") or "whetstone-operator",
             # A container that is started again in its pod is the same candidate: its predecessor is dead.
             identity=environment.get("POD_UID") or f"{socket.gethostname()}-{uuid.uuid4()}",
+            engine_upgrades=_number(environment, "WHETSTONE_ENGINE_UPGRADES", "1", least=0),
+            answer_seconds=_number(environment, "WHETSTONE_ANSWER_SECONDS", f"{ANSWER_SECONDS:.0f}"),
             own_url=_url(environment.get("POD_IP", ""), port),
         )
+
+    @property
+    def installation(self) -> str:
+        """What the operators of one installation have in common: their Lease."""
+        return f"{self.own_namespace}/{self.lease}"
 
     def report_url(self, *, plural: str, namespace: str, name: str) -> str:
         """Return the URL to which the pods of an object report."""
@@ -124,10 +138,10 @@ def _required(environment: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _number(environment: Mapping[str, str], name: str, default: str) -> int:
+def _number(environment: Mapping[str, str], name: str, default: str, *, least: int = 1) -> int:
     value = environment.get(name) or default
-    if not value.isdigit() or int(value) < 1:
-        raise SettingsError(f"{name} is {value!r}; give a whole number above 0")
+    if not value.isdigit() or int(value) < least:
+        raise SettingsError(f"{name} is {value!r}; give a whole number of at least {least}")
     return int(value)
 
 

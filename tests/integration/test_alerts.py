@@ -17,7 +17,7 @@ from support.fake_vllm import BASE
 from support.prometheus import Prometheus, alert_names, lint, running, shortened
 from support.waiting import eventually
 from whetstone_api.digests import versioned_name
-from whetstone_api.vocabulary import API_VERSION
+from whetstone_api.vocabulary import API_VERSION, CLAIM_MARK
 from whetstone_artifacts.reporting import Reporter
 from whetstone_trainer.progress import Progress
 
@@ -32,6 +32,7 @@ OF_OBJECTS = {
     "WhetstoneBenchmarkInvalid",
 }
 OF_OPERATORS = {"WhetstoneNoLeader", "WhetstoneOperatorDown"}
+OF_NAMESPACES = {"WhetstoneNamespaceOfTwoOperators"}
 OF_VERSIONS = {"WhetstoneAdapterNotEffective", "WhetstonePromotionRolledBack"}
 OF_WORK = {"WhetstoneReconcilesFail", "WhetstoneQueueStuck"}
 LABELS = {"suite": "shell"}
@@ -39,7 +40,7 @@ SUITE = "sha256:" + "5" * 64
 
 
 def test_each_alert_has_its_fault_here() -> None:
-    assert alert_names() == OF_OBJECTS | OF_OPERATORS | OF_VERSIONS | OF_WORK
+    assert alert_names() == OF_OBJECTS | OF_OPERATORS | OF_NAMESPACES | OF_VERSIONS | OF_WORK
 
 
 def address_of(operator: OperatorProcess) -> str:
@@ -121,7 +122,11 @@ def test_alerts_of_objects_and_of_operators(
         spoiled = {**RESULTS, "void": 8, "coverage": "0"}
         world.end_well(world.wait_job("invalid", "run"), results=spoiled, target={"servedName": "base"})
         wait_firing(prometheus, OF_OBJECTS)
-        assert not OF_OPERATORS & prometheus.firing()
+        assert not (OF_OPERATORS | OF_NAMESPACES) & prometheus.firing()
+
+        mark = {"data": {"operator": "elsewhere/whetstone-operator"}}
+        world.api.merge("ConfigMap", CLAIM_MARK, mark, namespace=world.namespace)
+        wait_firing(prometheus, OF_NAMESPACES)
 
         operator.kill()
         hold_lease(world, operator, lambda: firing(prometheus, {"WhetstoneNoLeader"}))

@@ -146,11 +146,11 @@ def new_site(client: Api, plane: ControlPlane, folder: Path) -> Site:
 
 @pytest.fixture
 def start(site: Site) -> Iterator[Callable[..., OperatorProcess]]:
-    """Start the release's operator; it ends with the test."""
+    """Start the operator of a release, by default the site's; it ends with the test."""
     running: list[OperatorProcess] = []
 
-    def begin(**arguments: Any) -> OperatorProcess:
-        running.append(site.releases.operator(**arguments))
+    def begin(releases: Releases | None = None, **arguments: Any) -> OperatorProcess:
+        running.append((releases or site.releases).operator(**arguments))
         return running[-1]
 
     yield begin
@@ -240,6 +240,35 @@ def test_a_second_operator_for_the_whole_cluster_is_refused(site: Site, other: S
 
     with pytest.raises(DevError, match="invalid ownership metadata"):
         other.releases.put_operator(other.values("1"))
+
+
+def test_a_second_operator_for_the_same_namespace_is_refused(site: Site, other: Site) -> None:
+    site.releases.put_crds()
+    site.releases.put_operator({**site.values("1"), "watchNamespaces": [site.team.namespace]})
+
+    with pytest.raises(DevError, match="invalid ownership metadata"):
+        other.releases.put_operator({**other.values("1"), "watchNamespaces": [site.team.namespace]})
+
+
+def test_operator_of_a_team_keeps_its_namespace_from_that_of_the_whole_cluster(
+    site: Site, other: Site, start: Callable[..., OperatorProcess]
+) -> None:
+    site.releases.put_crds()
+    site.releases.put_operator(site.values("2"))
+    other.releases.put_operator({**other.values("1"), "watchNamespaces": [other.team.namespace]})
+    for one in (site, other):
+        one.team.claims()
+        one.team.serve()
+    start(other.releases)
+    eventually(lambda: "server-engine" in other.uids("Deployment"), what="the team's operator works")
+    made = other.template()
+
+    wide = start()
+
+    eventually(lambda: "server-engine" in site.uids("Deployment"), what="the operator of the whole cluster works")
+    eventually(lambda: wide.metric("whetstone_reconcile_total", controller="modelservers") >= 2, what="a look at both")
+    assert wide.metric("whetstone_namespace_refused", namespace=other.team.namespace) == 1
+    assert differences(made, other.template()) == set()
 
 
 def test_without_operator_objects_stay_and_go_and_a_new_one_finds_its_children(

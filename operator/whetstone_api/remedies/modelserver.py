@@ -35,6 +35,13 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = {
         do="Nothing: a change that waits is applied when the benchmark ends. To go on at once, suspend or delete the"
         " run that the message names.",
     ),
+    Reason.UPGRADE_WAITS: Remedy(
+        on=(ConditionType.OUTDATED,),
+        look=(OBJECTS, "kubectl get modelservers --all-namespaces"),
+        do="Nothing, as long as the servers that the message names become ready. When one of them does not, mend or"
+        " delete it: until then no other server is restarted. A change of the spec that restarts the engines takes the"
+        " upgrade with it, and `operator.engineUpgrades` of the chart says how many servers are restarted at a time.",
+    ),
     Reason.SCALED_TO_ZERO: Remedy(
         on=READY,
         look=("kubectl get modelserver,horizontalpodautoscaler -n NAMESPACE",),

@@ -6,10 +6,17 @@ from whetstone_api.modelserver import ModelServer
 from whetstone_api.vocabulary import Annotation, Reason
 
 from whetstone_operator.controllers.chat_template import read_chat_template
+from whetstone_operator.controllers.engine_upgrade import (
+    Origin,
+    is_under_way,
+    is_upgrade,
+    upgrade_waits,
+    with_origin,
+)
 from whetstone_operator.controllers.hold import HeldBack, holds_back
 from whetstone_operator.controllers.pod_judgement import FORBIDDEN_POLL_SECONDS, judge_pods
 from whetstone_operator.kinds import DEPLOYMENT
-from whetstone_operator.kube import Object
+from whetstone_operator.kube import KubeError, Object
 from whetstone_operator.resources import modelserver as build
 from whetstone_operator.resources import source_volumes
 from whetstone_operator.resources.overlay import OverlayError
@@ -48,7 +55,7 @@ async def apply_deployment(
     stored: Object | None = None
     problem: Interrupt | None = None
     with_image = server.spec.model.image_volume is not None
-    if held or overlay is not None or engine.chat_template is not None or with_image:
+    if not work.new or overlay is not None or engine.chat_template is not None or with_image:
         stored = await kube.get(DEPLOYMENT, work.namespace, build.deployment_name(server))
     try:
         chat_template = await read_chat_template(work)
@@ -61,6 +68,9 @@ async def apply_deployment(
         wanted = build.build_deployment(server, work.context.settings, chat_template=chat_template, form=form)
     except OverlayError as error:
         return _kept(stored, Stalled(Reason.INVALID_SPEC, str(error)))
+    origin = Origin.wanted(work.resource, work.context.settings, wanted["spec"]["template"])
+    turn = is_under_way(stored)
+    wanted = with_origin(wanted, origin, upgrade=turn)
     if held and stored is not None and holds_back(stored, wanted):
         return stored, HeldBack(Reason.BENCHMARK_RUNNING, "a change of the Deployment waits for a benchmark")
     overlaid = overlay is not None and _annotation(stored, Annotation.POD_TEMPLATE) != overlay_digest(overlay)
@@ -68,11 +78,36 @@ async def apply_deployment(
         refusal = await _judge(work, wanted)
         if refusal is not None:
             return _kept(stored, refusal)
-    applied = await kube.apply(wanted, look=not work.new)
+    if stored is not None and is_upgrade(stored, wanted, origin=origin, server=server):
+        upgrades = work.context.upgrades
+        if not upgrades.take(work.key):
+            waits = upgrade_waits(upgrades.under_way, limit=upgrades.limit)
+            return await _scaled(work, stored, wanted), problem or waits
+        wanted = with_origin(wanted, origin, upgrade=True)
+    elif not turn:
+        work.context.upgrades.leave(work.key)
+    applied = await _applied(work, wanted)
     status = applied.get("status") or {}
     if int(status.get("updatedReplicas", 0)) < int(applied["spec"].get("replicas", 1)):
         problem = problem or refused_pods(applied)
     return applied, problem
+
+
+async def _applied(work: Work[ModelServer], wanted: Object) -> Object:
+    try:
+        return await work.context.kube.apply(wanted, look=not work.new)
+    except KubeError:
+        work.context.upgrades.leave(work.key)
+        raise
+
+
+async def _scaled(work: Work[ModelServer], stored: Object, wanted: Object) -> Object:
+    """Give a Deployment its number of pods and nothing else."""
+    replicas = wanted["spec"]["replicas"]
+    if stored["spec"].get("replicas") == replicas:
+        return stored
+    # When somebody else has changed it meanwhile, its event brings the next look.
+    return await work.context.kube.merge(stored, {"spec": {"replicas": replicas}}) or stored
 
 
 def refused_pods(deployment: Object) -> Interrupt | None:

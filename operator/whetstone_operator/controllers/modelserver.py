@@ -20,6 +20,7 @@ from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
 from whetstone_operator.controllers.alias_routes import AliasRoutes, moved_status, route_aliases, wanted_adapters
 from whetstone_operator.controllers.aliases import Move, Version, decide_fixed, decide_promotion, gather_evidence
 from whetstone_operator.controllers.engine_deployment import apply_deployment
+from whetstone_operator.controllers.engine_upgrade import UpgradeWaits, tell_upgrade
 from whetstone_operator.controllers.hold import HeldBack, Hold, holds_of, tell_holds
 from whetstone_operator.controllers.merged_model import resolve_merged_model
 from whetstone_operator.controllers.pod_polls import next_look
@@ -160,7 +161,9 @@ class ServerReconcile:
         )
         waiting = isinstance(self.refusal, HeldBack)
         tell_holds(work.conditions, self.holds, waiting=waiting)
-        self.refusal = None if waiting else self.refusal
+        upgrade = self.refusal if isinstance(self.refusal, UpgradeWaits) else None
+        tell_upgrade(work.conditions, upgrade)
+        self.refusal = None if waiting or upgrade else self.refusal
         work.status["url"] = build.server_url(self.server)
         work.status["selector"] = ",".join(f"{k}={v}" for k, v in sorted(build.pod_selector(self.server).items()))
         status = self.deployment.get("status") or {}
@@ -337,6 +340,7 @@ async def reconcile(context: Context, key: Key) -> Result:
     work = await load(context, key, ModelServer)
     if work is None:
         forget_metrics(key)
+        context.upgrades.leave(key)
         return Result()
     scene = ServerReconcile(work)
     return await run_steps(

@@ -21,6 +21,7 @@ from whetstone_operator.runtime.outcome import Interrupt, Retry, Stalled, Waitin
 from whetstone_operator.runtime.progress import ProgressBoard
 from whetstone_operator.runtime.queue import Result
 from whetstone_operator.runtime.references import References
+from whetstone_operator.runtime.upgrades import Upgrades
 from whetstone_operator.settings import Settings
 from whetstone_operator.sidecars import Sidecars
 
@@ -55,6 +56,7 @@ class Context:
     board: ProgressBoard
     recorder: EventRecorder
     sidecars: Sidecars
+    upgrades: Upgrades
     references: References = field(default_factory=References)
 
 

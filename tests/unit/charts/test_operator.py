@@ -84,3 +84,10 @@ def test_without_proxies_and_authorities_nothing_is_set() -> None:
 def test_a_proxy_with_a_password_is_refused() -> None:
     with pytest.raises(DevError, match="does not match pattern"):
         operators_pod({"images": IMAGES, "proxy": {"https": "http://user:word@proxy.example.com"}})
+
+
+@pytest.mark.parametrize("servers", [0, 3])
+def test_the_operator_is_told_how_many_servers_an_upgrade_restarts_at_a_time(servers: int) -> None:
+    pod = operators_pod({"images": IMAGES, "operator": {"engineUpgrades": servers}})
+
+    assert Settings.from_environment(variables_of(pod)).engine_upgrades == servers

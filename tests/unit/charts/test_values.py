@@ -45,6 +45,7 @@ OTHER: Mapping[str, Any] = {
     "operator.hubEndpoint": "https://other.example.com",
     "operator.workers": 5,
     "operator.resyncSeconds": 77,
+    "operator.engineUpgrades": 7,
     "operator.logLevel": "DEBUG",
     "operator.resources": {"limits": {"memory": "1Gi"}},
     "operator.nodeSelector": {"other": "one"},

@@ -26,6 +26,11 @@ def test_every_requirement_is_pinned_with_its_hashes(file: Path) -> None:
         assert "--require-hashes --requirements /tmp/requirements.txt" in containerfile
 
 
+def test_ci_asks_for_known_holes() -> None:
+    assert re.search(r"^ +timeout \d+ make audit ", (CHECKOUT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert (CHECKOUT / ".ci" / "run").read_text().endswith('step "audit" audit\n')
+
+
 def test_bill_of_materials_names_every_package_of_every_image(tmp_path: Path) -> None:
     write_all(tmp_path)
 

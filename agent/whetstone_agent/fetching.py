@@ -15,15 +15,16 @@ from typing import Final
 
 from pydantic import ValidationError
 from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR, FetchedContent, FetchedFolder, RunConfig
-from whetstone_api.reports import Outcome, TerminationReport
+from whetstone_api.reports import FETCHING, Outcome, ProgressReport, TerminationReport
 from whetstone_api.run_artifact import FetchRecord
 from whetstone_api.source import scheme_of
 from whetstone_api.vocabulary import CONFIG_PATH, TERMINATION_PATH, Reason
 from whetstone_artifacts.errors import ArtifactError, OutputLockedError
 from whetstone_artifacts.lock import output_lock
 from whetstone_artifacts.replacing import replacing
-from whetstone_artifacts.reporting import write_termination
+from whetstone_artifacts.reporting import Reporter, write_termination
 from whetstone_artifacts.sources.credentials import Credentials, read_credentials
+from whetstone_artifacts.sources.download import Progress
 from whetstone_artifacts.tasks.sets import (
     check_folder,
     check_task_set,
@@ -32,6 +33,8 @@ from whetstone_artifacts.tasks.sets import (
     resolve_place,
     unpack_folder,
 )
+
+from whetstone_agent.shards import Shard
 
 log = logging.getLogger("whetstone_agent")
 
@@ -76,9 +79,17 @@ def _fetch_all(path: Path) -> TerminationReport | None:
     except (OSError, ValidationError) as error:
         message = f"the runner's configuration {path} cannot be read: {error}"
         return TerminationReport(outcome=Outcome.FAILED, reason=Reason.INVALID_SPEC, message=message)
+    reporter = Reporter(url=config.report_url)
+    try:
+        return _bring_all(config, reporter)
+    finally:
+        reporter.close()
+
+
+def _bring_all(config: RunConfig, reporter: Reporter) -> TerminationReport | None:
     for wanted in config.fetched:
         try:
-            bring(wanted)
+            bring(wanted, progress=teller(config, wanted, reporter))
         except ArtifactError as error:
             passing = isinstance(error, OutputLockedError) or error.reason in _PASSING
             outcome = Outcome.RETRY if passing else Outcome.FAILED
@@ -90,11 +101,34 @@ def _fetch_all(path: Path) -> TerminationReport | None:
     return None
 
 
-def bring(wanted: FetchedFolder) -> None:
+def teller(config: RunConfig, wanted: FetchedFolder, reporter: Reporter) -> Progress:
+    """Return what tells the operator how much of a folder is there.
+
+    Of several pods only the first one tells, and that only until one of them has the folder: then they may be at work,
+    and their count of trials is what the object shows.
+
+    Args:
+        config: The run.
+        wanted: The folder.
+        reporter: Sends what is told.
+    """
+    first = Shard.of(config).index == 0
+
+    def tell(done: int, total: int) -> None:
+        record = _read(Path(wanted.record_path)) if config.shards > 1 else None
+        if first and (record is None or record.digest is None):
+            known = {"fetched_bytes": done, "total_bytes": total} if total else {}
+            reporter.send(ProgressReport(phase=FETCHING, **known))
+
+    return tell
+
+
+def bring(wanted: FetchedFolder, *, progress: Progress = lambda _done, _total: None) -> None:
     """Fetch one folder, and hold it to its digest and to what other pods of the attempt have fetched.
 
     Args:
         wanted: What to fetch, and where to.
+        progress: Told while it is fetched.
 
     Raises:
         ArtifactError: As `fetch_folder` and `check_task_set`; `DIGEST_MISMATCH` for a place whose content has changed
@@ -103,6 +137,7 @@ def bring(wanted: FetchedFolder) -> None:
     target = Path(wanted.path)
     if target.exists():
         return
+    progress(0, 0)
     if wanted.uri is None:
         resolved = wanted.archive_path or ""
         unpack_folder(Path(resolved), target)
@@ -111,7 +146,7 @@ def bring(wanted: FetchedFolder) -> None:
         credentials = read_credentials(scheme, Path(wanted.secret_path) if wanted.secret_path else None)
         resolved = _resolved(wanted, wanted.uri, credentials)
         log.info("fetching %s", resolved)
-        fetch_folder(resolved, credentials, target)
+        fetch_folder(resolved, credentials, target, progress=progress)
     if wanted.what is FetchedContent.TASKS:
         check_task_set(target, wanted.digest, "what is there")
         found = folder_digest(target)

@@ -115,8 +115,13 @@ class AgentSpec(ApiModel):
 
     @property
     def claimed(self) -> Source | None:
-        """The code's folder in a claim; None for code that lies elsewhere."""
+        """The code's folder in a claim; None for code that lies elsewhere, or in an archive."""
         return self.source.in_claim if self.source is not None else None
+
+    @property
+    def in_claim(self) -> Source | None:
+        """The code's folder or archive in a claim; None for code that lies elsewhere."""
+        return self.claimed or (self.source.packed_in_claim if self.source is not None else None)
 
 
 class SamplingSpec(ApiModel):

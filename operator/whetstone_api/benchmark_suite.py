@@ -8,7 +8,15 @@ from pydantic import Field
 from whetstone_api.benchmark_oracle import OracleSpec
 from whetstone_api.benchmark_tooluse import ToolUseSuite
 from whetstone_api.schema import ApiModel, Resources, Rule
-from whetstone_api.source import PLAIN, Digest, FolderUri, Scheme, SecretRef, Source, scheme_of
+from whetstone_api.source import (
+    PLAIN,
+    Digest,
+    FolderUri,
+    SecretRef,
+    Source,
+    archive_in_claim,
+    folder_in_claim,
+)
 from whetstone_api.vocabulary import TaskRefusal
 
 Globs = Annotated[list[Annotated[str, Field(min_length=1, max_length=253)]], Field(max_length=1000)]
@@ -114,17 +122,17 @@ class ArchiveRef(ApiModel):
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
     """Name of the ConfigMap."""
-    key: Annotated[str, Field(max_length=253, pattern=r"^[-._a-zA-Z0-9]+\.(tar|tar\.gz|tgz|parquet)$")]
-    """Key in it: `.tar`, `.tar.gz`, `.tgz` or `.parquet`."""
+    key: Annotated[str, Field(max_length=253, pattern=r"^[-._a-zA-Z0-9]+\.(tar|tar\.gz|tgz|zip|parquet)$")]
+    """Key in it: `.tar`, `.tar.gz`, `.tgz`, `.zip` or `.parquet`."""
 
 
 class TaskSet(ApiModel):
     """Where the tasks lie: a folder of a claim, or a place from which every pod of the run fetches them."""
 
     uri: FolderUri | None = None
-    """`pvc://claim/folder`, whose sub-folders are tasks; or a bundle, an archive (`.tar`, `.tar.gz`, `.tgz`,
+    """`pvc://claim/folder`, whose sub-folders are tasks; or a bundle, an archive (`.tar`, `.tar.gz`, `.tgz`, `.zip`,
     `.parquet`) or a folder at `hf://datasets/owner/repo@revision/path`, `s3://bucket/key`, `https://host/path` or
-    `oci://registry/repo@sha256:…`."""
+    `oci://registry/repo@sha256:…`; or an archive at `pvc://claim/file`."""
     config_map_ref: ArchiveRef | None = None
     """Instead: a key of a ConfigMap that holds a small archive."""
     digest: Digest | None = None
@@ -142,8 +150,13 @@ class TaskSet(ApiModel):
 
     @property
     def in_claim(self) -> Source | None:
-        """The folder in a claim; None for a set that must be fetched."""
-        return Source(uri=self.uri) if self.uri is not None and scheme_of(self.uri) is Scheme.PVC else None
+        """The folder in a claim; None for a set that must be fetched, or unpacked."""
+        return folder_in_claim(self.uri) if self.uri is not None else None
+
+    @property
+    def packed_in_claim(self) -> Source | None:
+        """The archive in a claim; None for any other place."""
+        return archive_in_claim(self.uri) if self.uri is not None else None
 
     @property
     def told(self) -> str:
@@ -214,9 +227,9 @@ class SuiteSpec(ApiModel):
     @property
     def claims(self) -> dict[str, str]:
         """Claims that its content lies in, by the field that names them."""
-        found = {}
-        if self.harbor is not None and self.harbor.dataset.in_claim is not None:
-            found["spec.suite.harbor.dataset.uri"] = self.harbor.dataset.in_claim.claim
-        if self.tool_use is not None and self.tool_use.environment.in_claim is not None:
-            found["spec.suite.toolUse.environment.uri"] = self.tool_use.environment.in_claim.claim
-        return found
+        places = {
+            "spec.suite.harbor.dataset.uri": self.harbor.dataset if self.harbor is not None else None,
+            "spec.suite.toolUse.environment.uri": self.tool_use.environment if self.tool_use is not None else None,
+        }
+        held = {field: one.in_claim or one.packed_in_claim for field, one in places.items() if one is not None}
+        return {field: source.claim for field, source in held.items() if source is not None}

@@ -12,6 +12,8 @@ from pydantic import Field
 
 from whetstone_api.wire import WireModel
 
+FETCHING = "Fetching"
+"""Phase of a run whose tasks, environment or agent are being fetched."""
 MAX_TERMINATION_BYTES = 4096
 """Kubernetes cuts a termination message there."""
 
@@ -20,7 +22,7 @@ class ProgressReport(WireModel):
     """Where a Job is. Also sent by sidecars, with phase `Changed`, when their pod's state changed."""
 
     phase: str
-    """Validate, Prepare, Train, Verify, Publish; Preflight, Oracle, Trials, Score; Changed."""
+    """Validate, Prepare, Train, Verify, Publish; Fetching, Preflight, Oracle, Trials, Score; Changed."""
     step: int | None = None
     """Steps or trials done."""
     max_steps: int | None = None
@@ -34,6 +36,10 @@ class ProgressReport(WireModel):
     """Trials that the infrastructure spoiled."""
     running: int | None = None
     """Trials at work."""
+    fetched_bytes: int | None = None
+    """Bytes of what is fetched before the run that are there, while phase is Fetching."""
+    total_bytes: int | None = None
+    """Bytes that are fetched in all."""
     eta_seconds: int | None = None
     percent: int | None = None
     """Of the training, where a program says no steps."""

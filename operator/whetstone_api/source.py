@@ -2,7 +2,7 @@
 
 import re
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
@@ -30,6 +30,10 @@ PUSH_URI = f"^({_FOLDER}|{_REPOSITORY}|{_S3}|{_TAGGED})$"
 FILE_URI = f"^({_PVC}|{_HUB_FILE}|{_S3}|{_HTTPS})$"
 FOLDER_URI = f"^({_PVC}|{_HUB_FOLDER}|{_S3}|{_HTTPS}|{_OCI})$"
 """Places of a folder: the folder itself, or an archive of it."""
+PARQUET: Final = ".parquet"
+ZIP: Final = ".zip"
+PACKED: Final = (".tar", ".tar.gz", ".tgz", ZIP, PARQUET)
+"""How names end of files that a folder comes in."""
 HUB_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$"
 DIGEST = r"^sha256:[0-9a-f]{64}$"
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
@@ -138,16 +142,41 @@ class FolderSource(Place):
     """A folder in a claim, or one elsewhere that is fetched; its content may be pinned by its digest."""
 
     uri: FolderUri
-    """Where: `pvc://claim/folder`, or an archive (`.tar`, `.tar.gz`, `.tgz`) or folder at
+    """Where: an archive (`.tar`, `.tar.gz`, `.tgz`, `.zip`) or folder at `pvc://claim/path`,
     `hf://datasets/owner/repo@revision/path`, `s3://bucket/key`, `https://host/file` or
     `oci://registry/repo@sha256:…`."""
     digest: Digest | None = None
     """`sha256:…` of the content; when given, anything else at the place is refused."""
 
+    @property
+    def in_claim(self) -> Source | None:
+        """The folder in a claim; None for one that must be fetched, or unpacked."""
+        return folder_in_claim(self.uri)
+
+    @property
+    def packed_in_claim(self) -> Source | None:
+        """The archive in a claim; None for any other place."""
+        return archive_in_claim(self.uri)
+
 
 def scheme_of(uri: str) -> Scheme:
     """Return how the place of a URI is reached."""
     return Scheme(uri.split("://", 1)[0])
+
+
+def is_packed(name: str) -> bool:
+    """Return whether a folder comes in a file of this name."""
+    return name.endswith(PACKED)
+
+
+def folder_in_claim(uri: str) -> Source | None:
+    """Return the place of a folder that lies in a claim as it is; None for any other."""
+    return Source(uri=uri) if scheme_of(uri) is Scheme.PVC and not is_packed(uri) else None
+
+
+def archive_in_claim(uri: str) -> Source | None:
+    """Return the place of an archive in a claim; None for any other."""
+    return Source(uri=uri) if scheme_of(uri) is Scheme.PVC and is_packed(uri) else None
 
 
 def split_hub(uri: str) -> tuple[str, str]:

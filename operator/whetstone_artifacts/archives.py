@@ -1,4 +1,4 @@
-"""Tar archives of strangers, unpacked so that nothing lands outside the folder and nothing grows without bound."""
+"""Archives of strangers, unpacked so that nothing lands outside the folder and nothing grows without bound."""
 
 import bz2
 import errno
@@ -8,6 +8,8 @@ import posixpath
 import shutil
 import tarfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, Protocol
@@ -17,7 +19,7 @@ FOLDER_BYTES: Final = 8 << 30
 FOLDER_FILES: Final = 500_000
 """Entries of such a folder, at most."""
 _READ_BYTES: Final = 16 << 20
-"""Bytes of one read, at most: an archive's header may claim any length, and the library reads it at once."""
+"""Bytes of one read, at most: a header may claim any length, and the library reads it at once."""
 _BROKEN: Final = (tarfile.TarError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, EOFError, ValueError)
 _NAMES: Final = frozenset({errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
 
@@ -53,118 +55,114 @@ class Allowance:
             )
 
 
-class _Stream(Protocol):
+class Stream(Protocol):
+    """What archives are read from."""
+
     def read(self, size: int = -1, /) -> bytes: ...
     def seek(self, offset: int, whence: int = 0, /) -> int: ...
     def tell(self) -> int: ...
 
 
 @dataclass(frozen=True)
-class _Bounded:
-    """A stream that gives no more than `_READ_BYTES` at once."""
+class BoundedStream:
+    """A stream that gives no more than so many bytes at once.
 
-    stream: _Stream
+    Args:
+        stream: The stream.
+        limit: Bytes of one read, at most.
+    """
+
+    stream: Stream
+    limit: int = _READ_BYTES
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= _READ_BYTES:
+        """Return so many bytes.
+
+        Raises:
+            ArchiveError: They are too many.
+        """
+        if size > self.limit:
             raise ArchiveError(f"a header in it claims {size} bytes; pack the folder again")
-        return self.stream.read(size)
+        found = self.stream.read(size if size >= 0 else self.limit + 1)
+        if len(found) > self.limit:
+            raise ArchiveError(f"a part of it has more than {self.limit} bytes; pack the folder again")
+        return found
 
     def seek(self, offset: int, whence: int = 0) -> int:
+        """Move, and return the place."""
         return self.stream.seek(offset, whence)
 
     def tell(self) -> int:
+        """Return the place."""
         return self.stream.tell()
 
-
-def unpack_tar(stream: IO[bytes], folder: Path, allowance: Allowance) -> None:
-    """Unpack a tar archive, compressed or not.
-
-    Files and folders lose their owners; of a file's mode only whether it is a program is kept.
-
-    Args:
-        stream: The archive, at its start.
-        folder: Folder to fill; it exists, and nobody else writes to it.
-        allowance: What may be unpacked; it becomes less.
-
-    Raises:
-        ArchiveError: It is no tar archive, holds what would lead out of the folder, is no file, folder or link, or is
-            too much. OSError of a full disk passes through.
-    """
-    try:
-        with tarfile.open(fileobj=_Bounded(_decompressed(stream)), mode="r:") as archive:  # type: ignore[call-overload]
-            _Unpacking(archive, folder, allowance).run()
-    except _BROKEN as error:
-        raise ArchiveError(f"it is no tar archive that can be unpacked ({error})") from error
-    except OSError as error:
-        if error.errno not in _NAMES:
-            raise
-        raise ArchiveError(f"an entry cannot be written ({error.strerror}): its name is taken or too long") from error
-
-
-def _decompressed(stream: IO[bytes]) -> _Stream:
-    magic = stream.read(6)
-    stream.seek(0)
-    if magic.startswith(b"\x1f\x8b"):
-        return gzip.GzipFile(fileobj=stream)
-    if magic.startswith(b"BZh"):
-        return bz2.BZ2File(stream)
-    return lzma.LZMAFile(stream) if magic.startswith(b"\xfd7zXZ") else stream
+    def seekable(self) -> bool:
+        """Say that it can be read from any place."""
+        return True
 
 
 @dataclass
-class _Unpacking:
-    archive: tarfile.TarFile
+class Destination:
+    """The folder that an archive is unpacked into.
+
+    Args:
+        folder: It exists, and nobody else writes to it.
+        allowance: What may be unpacked; it becomes less.
+    """
+
     folder: Path
     allowance: Allowance
     links: dict[str, str] = field(default_factory=dict)
     """Target by the path of each symbolic link. They are made last, so that nothing is written through one."""
 
-    def run(self) -> None:
-        while (member := self.archive.next()) is not None:
-            # The library would keep every header in memory.
-            self.archive.members.clear()  # type: ignore[attr-defined]
-            self.allowance.take(member.size if member.isreg() else 0)
-            self._entry(member, self._place(member.name))
-        for name, target in self.links.items():
-            self._link(name, target)
+    @staticmethod
+    def place(name: str) -> str:
+        """Return the path in the folder that an entry names.
 
-    def _entry(self, member: tarfile.TarInfo, name: str) -> None:
-        path = self.folder / name
-        if member.isdir():
-            path.mkdir(parents=True, exist_ok=True)
-        elif member.issym():
-            self.links[name] = member.linkname
-        elif member.islnk():
-            self._copy(self.folder / self._place(member.linkname), path, name)
-        elif member.isreg():
-            self._write(member, path)
-        else:
-            raise ArchiveError(f"{member.name} is neither file, folder nor link; leave it out")
-
-    def _place(self, name: str) -> str:
+        Raises:
+            ArchiveError: It is outside.
+        """
         if "\0" in name or name.startswith("/") or ".." in PurePosixPath(name).parts:
             raise ArchiveError(f"the name {name!r} leads out of the folder; pack the folder by relative names")
         return posixpath.normpath(name)
 
-    def _write(self, member: tarfile.TarInfo, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
-        source = self.archive.extractfile(member)
-        if source is None:
-            raise ArchiveError(f"{member.name} has no content; pack the folder again")
+    def make_folder(self, name: str) -> None:
+        """Make a folder at a place."""
+        (self.folder / name).mkdir(parents=True, exist_ok=True)
+
+    def write(self, name: str, source: IO[bytes], *, program: bool) -> None:
+        """Write a file at a place; of its mode only whether it is a program is kept."""
+        path = self._free(name)
         with path.open("xb") as target:
             shutil.copyfileobj(source, target)
-        path.chmod(0o755 if member.mode & 0o100 else 0o644)
+        path.chmod(0o755 if program else 0o644)
 
-    def _copy(self, source: Path, path: Path, name: str) -> None:
-        """Make a hard link's file a copy of the file that came before it."""
-        if not source.is_file():
+    def copy(self, source: str, name: str) -> None:
+        """Make a hard link's file a copy of the file that came before it.
+
+        Raises:
+            ArchiveError: There is none, or it is too large.
+        """
+        original = self.folder / source
+        if not original.is_file():
             raise ArchiveError(f"{name} is a hard link to a file that is not before it; pack the folder again")
-        self.allowance.take(source.stat().st_size)
+        self.allowance.take(original.stat().st_size)
+        shutil.copy(original, self._free(name))
+
+    def finish(self) -> None:
+        """Make the links.
+
+        Raises:
+            ArchiveError: One leads out of the folder, or by another link.
+        """
+        for name, target in self.links.items():
+            self._link(name, target)
+
+    def _free(self, name: str) -> Path:
+        path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        shutil.copy(source, path)
+        return path
 
     def _link(self, name: str, target: str) -> None:
         lands = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
@@ -181,3 +179,75 @@ class _Unpacking:
         """Return whether a link lies on the way to a place, or at it."""
         path = PurePosixPath(place)
         return any(str(part) in self.links for part in (path, *path.parents))
+
+
+@contextmanager
+def names_are_free() -> Iterator[None]:
+    """Tell an entry whose name cannot be given to a file.
+
+    Raises:
+        ArchiveError: There is one.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NAMES:
+            raise
+        raise ArchiveError(f"an entry cannot be written ({error.strerror}): its name is taken or too long") from error
+
+
+def unpack_tar(stream: IO[bytes], folder: Path, allowance: Allowance) -> None:
+    """Unpack a tar archive, compressed or not.
+
+    Files and folders lose their owners; of a file's mode only whether it is a program is kept.
+
+    Args:
+        stream: The archive, at its start.
+        folder: Folder to fill; it exists, and nobody else writes to it.
+        allowance: What may be unpacked; it becomes less.
+
+    Raises:
+        ArchiveError: It is no tar archive, holds what would lead out of the folder, is no file, folder or link, or is
+            too much. OSError of a full disk passes through.
+    """
+    target = Destination(folder, allowance)
+    try:
+        with (
+            names_are_free(),
+            tarfile.open(fileobj=BoundedStream(_decompressed(stream)), mode="r:") as archive,  # type: ignore[call-overload]
+        ):
+            while (member := archive.next()) is not None:
+                # The library would keep every header in memory.
+                archive.members.clear()
+                allowance.take(member.size if member.isreg() else 0)
+                _unpack_member(archive, member, target)
+            target.finish()
+    except _BROKEN as error:
+        raise ArchiveError(f"it is no tar archive that can be unpacked ({error})") from error
+
+
+def _decompressed(stream: IO[bytes]) -> Stream:
+    magic = stream.read(6)
+    stream.seek(0)
+    if magic.startswith(b"\x1f\x8b"):
+        return gzip.GzipFile(fileobj=stream)
+    if magic.startswith(b"BZh"):
+        return bz2.BZ2File(stream)
+    return lzma.LZMAFile(stream) if magic.startswith(b"\xfd7zXZ") else stream
+
+
+def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Destination) -> None:
+    name = target.place(member.name)
+    if member.isdir():
+        target.make_folder(name)
+    elif member.issym():
+        target.links[name] = member.linkname
+    elif member.islnk():
+        target.copy(target.place(member.linkname), name)
+    elif member.isreg():
+        source = archive.extractfile(member)
+        if source is None:
+            raise ArchiveError(f"{member.name} has no content; pack the folder again")
+        target.write(name, source, program=bool(member.mode & 0o100))
+    else:
+        raise ArchiveError(f"{member.name} is neither file, folder nor link; leave it out")

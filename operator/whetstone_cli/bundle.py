@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whetstone_api.benchmark_suite import ImageRewriting
-from whetstone_api.source import FOLDER_URI, PUSH_URI, Scheme, scheme_of
+from whetstone_api.source import FOLDER_URI, PUSH_URI, Scheme, is_packed, scheme_of
 from whetstone_api.task_bundle import Bundle, Provenance
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.sources.credentials import (
@@ -22,7 +22,7 @@ from whetstone_artifacts.sources.credentials import (
     read_credentials,
 )
 from whetstone_artifacts.tasks.folder import task_folders
-from whetstone_artifacts.tasks.unpack import is_packed, lift, unpack_tasks
+from whetstone_artifacts.tasks.unpack import lift, unpack_tasks
 
 from whetstone_cli.exits import EXIT_INVALID, EXIT_USAGE
 

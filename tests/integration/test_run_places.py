@@ -3,6 +3,7 @@
 from base64 import b64encode
 
 import pytest
+from integration.operator_process import OperatorProcess
 from integration.world import RESULTS, TIME, World, user_error
 from support.waiting import eventually
 
@@ -53,6 +54,40 @@ def test_a_run_waits_for_the_config_map_of_its_tasks(serving: World) -> None:
     assert told.startswith(f"{FIELD}.configMapRef.name: ConfigMap tiny does not exist")
     apply(serving, "ConfigMap", "tiny", binaryData={"set.tgz": b64encode(b"tar").decode()})
     serving.wait_job("run", "run")
+
+
+def test_what_is_fetched_is_told_while_it_is(serving: World, operator: OperatorProcess) -> None:
+    serving.benchmark(suite=suite({"uri": "https://sets.example.com/basic.zip"}))
+    job = serving.wait_job("run", "run")
+    [pod] = eventually(lambda: serving.pods(job), what="the pod")
+    [fetch] = pod["spec"]["initContainers"]
+    path = f"benchmarkruns/{serving.namespace}/run"
+    token = serving.pod_token(pod)
+    assert {"name": "report-token", "mountPath": "/var/run/secrets/whetstone", "readOnly": True} in fetch[
+        "volumeMounts"
+    ]
+    body: dict[str, object] = {"phase": "Fetching", "fetchedBytes": 1 << 33, "totalBytes": 3 << 33}
+    assert operator.report(path, token=token, body=body) == 202
+    progress = eventually(lambda: serving.get(KIND, "run")["status"].get("progress"), what="progress")
+    progress.pop("updatedAt")
+    assert progress == body
+    assert operator.report(path, token=token, body={"phase": "Trials", "step": 0, "maxSteps": 8}) == 202
+    eventually(
+        lambda: "fetchedBytes" not in serving.get(KIND, "run")["status"]["progress"], what="only what the trials tell"
+    )
+
+
+def test_a_run_waits_for_the_claim_of_its_archive(world: World, operator: OperatorProcess) -> None:
+    world.claims("models", "results")
+    world.account()
+    world.serve()
+    world.start_engines()
+    world.benchmark(suite=suite({"uri": "pvc://data/basic.zip"}))
+    told = world.wait_reason(KIND, "run", "ClaimNotFound")["message"]
+    assert told.startswith("spec.suite.harbor.dataset.uri: PersistentVolumeClaim data does not exist")
+    world.claims("data")
+    job = world.wait_job("run", "run")
+    assert [one["name"] for one in job["spec"]["template"]["spec"]["initContainers"]] == ["fetch"]
 
 
 def test_what_the_fetching_container_found_wrong_fails_the_run_at_once(serving: World) -> None:

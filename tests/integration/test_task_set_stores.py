@@ -2,6 +2,7 @@
 
 import shutil
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,24 @@ def test_a_folder_and_an_archive_of_a_bucket_are_the_same_set(s3: S3Server, tmp_
     assert held is not None
     for number, uri in enumerate(("s3://sets/folder", "s3://sets/set.tgz")):
         fetch_folder(uri, Credentials(values=s3.keys), tmp_path / f"t-{number}")
+        check_task_set(tmp_path / f"t-{number}", held.digest, uri)
+
+
+def test_a_zip_archive_of_a_bucket_or_a_registry_is_the_same_set(
+    s3: S3Server, registry: OciRegistry, tmp_path: Path
+) -> None:
+    (tmp_path / "zipped").mkdir()
+    with zipfile.ZipFile(tmp_path / "zipped" / "set.zip", "w", zipfile.ZIP_DEFLATED) as packing:
+        for path in (path for name in NAMES for path in (SHELL / name).rglob("*") if path.is_file()):
+            packing.write(path, path.relative_to(SHELL))
+    s3.filesystem.put_file(str(tmp_path / "zipped" / "set.zip"), "sets/set.zip")
+    places = {"s3://sets/set.zip": s3.keys, registry.push(tmp_path / "zipped", "sets/zipped"): registry.keys}
+    names = [word for name in NAMES for word in ("--include", name)]
+    assert main(["bundle", str(SHELL), "-o", str(tmp_path / "bundle"), *names]) == 0
+    held = read_bundle(tmp_path / "bundle")
+    assert held is not None
+    for number, (uri, keys) in enumerate(places.items()):
+        fetch_folder(uri, Credentials(values=keys), tmp_path / f"t-{number}")
         check_task_set(tmp_path / f"t-{number}", held.digest, uri)
 
 

@@ -3,7 +3,8 @@
 import hashlib
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +19,13 @@ log = logging.getLogger(__name__)
 PIECE_BYTES = 16 << 20
 WORKERS = 4
 
+type Progress = Callable[[int, int], None]
+"""Told how many bytes are there, of how many; by one thread at a time."""
 
-def download(remote: Readable, files: Sequence[RemoteFile], staging: Path) -> None:
+
+def download(
+    remote: Readable, files: Sequence[RemoteFile], staging: Path, *, progress: Progress = lambda _done, _total: None
+) -> None:
     """Fetch files into a folder under their names.
 
     What an earlier, interrupted call left in the folder is used, unless the file at the place has changed since.
@@ -28,6 +34,7 @@ def download(remote: Readable, files: Sequence[RemoteFile], staging: Path) -> No
         remote: The place.
         files: Its files.
         staging: Folder that only this caller writes to; made when missing. Holds nothing but the files at the end.
+        progress: Told at the start, and after each piece.
 
     Raises:
         ArtifactError: As the place's `read`; `DISK_FULL`; `DIGEST_MISMATCH` for a file that is not what the place
@@ -39,9 +46,12 @@ def download(remote: Readable, files: Sequence[RemoteFile], staging: Path) -> No
         for path in staging.iterdir():
             if path.name not in keep:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        _require_room(remote, files, staging)
+        have = sum(part.stat().st_size for file in files if (part := _part(staging, file)).exists())
+        need = sum(file.size for file in files)
+        _require_room(remote, need - have, staging)
+        arrived = _counter(progress, have, need)
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="fetch") as pool:
-            jobs = [pool.submit(_fetch, remote, file, _part(staging, file)) for file in files]
+            jobs = [pool.submit(_fetch, remote, file, _part(staging, file), arrived) for file in files]
             try:
                 for job in jobs:
                     job.result()
@@ -77,15 +87,28 @@ def _part(staging: Path, file: RemoteFile) -> Path:
     return staging / f".{key}.part"
 
 
-def _require_room(remote: Readable, files: Sequence[RemoteFile], staging: Path) -> None:
-    have = sum(part.stat().st_size for file in files if (part := _part(staging, file)).exists())
-    need = sum(file.size for file in files) - have
+def _counter(progress: Progress, have: int, total: int) -> Callable[[int], None]:
+    """Return what threads call with the bytes that have arrived."""
+    lock = threading.Lock()
+    done = have
+
+    def arrived(count: int) -> None:
+        nonlocal done
+        with lock:
+            done += count
+            progress(done, total)
+
+    arrived(0)
+    return arrived
+
+
+def _require_room(remote: Readable, need: int, staging: Path) -> None:
     free = shutil.disk_usage(staging).free
     if need > free:
         raise disk_full(remote.uri, staging, f"{need} bytes are needed and {free} free")
 
 
-def _fetch(remote: Readable, file: RemoteFile, part: Path) -> None:
+def _fetch(remote: Readable, file: RemoteFile, part: Path, arrived: Callable[[int], None]) -> None:
     with part.open("ab") as stream:
         start = stream.tell()
         if start:
@@ -101,6 +124,7 @@ def _fetch(remote: Readable, file: RemoteFile, part: Path) -> None:
             stream.write(piece)
             stream.flush()
             start += length
+            arrived(length)
     if file.sha256 is not None and (found := sha256_of(part)) != file.sha256:
         part.unlink()
         raise ArtifactError(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from whetstone_api.digests import content_digest
-from whetstone_api.source import Scheme, scheme_of
+from whetstone_api.source import Scheme, is_packed, scheme_of
 from whetstone_api.task_bundle import BUNDLE_FILE, TASKS_TAR
 from whetstone_api.vocabulary import Reason
 
@@ -15,12 +15,12 @@ from whetstone_artifacts.archives import FOLDER_BYTES, FOLDER_FILES
 from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.folders import beside, publish_folder
 from whetstone_artifacts.sources.credentials import Credentials
-from whetstone_artifacts.sources.download import download, sha256_of
+from whetstone_artifacts.sources.download import Progress, download, sha256_of
 from whetstone_artifacts.sources.fetch import open_file, open_place, open_tree
 from whetstone_artifacts.sources.remote import Content, Readable, RemoteFile
 from whetstone_artifacts.tasks.bundle import read_bundle
 from whetstone_artifacts.tasks.folder import TaskError, read_task, task_folders, tasks_digest
-from whetstone_artifacts.tasks.unpack import is_packed, lift, unpack_tasks
+from whetstone_artifacts.tasks.unpack import lift, unpack_tasks
 
 _BUNDLED: Final = frozenset({BUNDLE_FILE, TASKS_TAR})
 
@@ -42,23 +42,29 @@ def resolve_place(uri: str, credentials: Credentials) -> str:
     return HubFolder(uri, credentials).resolved()
 
 
-def fetch_folder(uri: str, credentials: Credentials, target: Path) -> None:
+def fetch_folder(
+    uri: str, credentials: Credentials, target: Path, *, progress: Progress = lambda _done, _total: None
+) -> None:
     """Bring a folder from elsewhere, out of its archive where it comes in one.
 
     Args:
         uri: Any URI of `FolderSource` but `pvc://`: an archive by its name, else a bundle or a folder.
         credentials: What the place asks for.
         target: Folder to make; it appears whole, or not at all.
+        progress: Told while it is fetched.
 
     Raises:
         ArtifactError: As `download`; `TASKS_INVALID` for what is too large or cannot be unpacked.
     """
     with beside(target) as scratch:
-        publish_folder(_brought(uri, credentials, scratch), target, durable=False)
+        publish_folder(_brought(uri, credentials, scratch, progress), target, durable=False)
 
 
 def unpack_folder(archive: Path, target: Path) -> None:
     """Bring a folder out of an archive on this disk; raises as `fetch_folder`."""
+    if not archive.is_file():
+        what = "is a folder; name it without the ending of an archive" if archive.is_dir() else "does not exist"
+        raise ArtifactError(Reason.SOURCE_NOT_FOUND, f"the archive {archive.name} {what}, or put it there")
     with beside(target) as scratch:
         publish_folder(_unpacked(archive, scratch), target, durable=False)
 
@@ -130,28 +136,32 @@ def folder_digest(root: Path) -> str:
     return content_digest(found)
 
 
-def _brought(uri: str, credentials: Credentials, scratch: Path) -> Path:
+def _brought(uri: str, credentials: Credentials, scratch: Path, progress: Progress) -> Path:
     name = uri.rsplit("/", 1)[-1]
     scheme = scheme_of(uri)
     if is_packed(name) and scheme is not Scheme.OCI:
         place = open_file(uri, credentials)
-        _download(place, [place.file()], scratch / "packed")
+        _download(place, [place.file()], scratch / "packed", progress)
         return _unpacked(scratch / "packed" / name, scratch)
     if scheme is Scheme.HTTPS:
         bundle = open_place(uri, credentials)
-        _download(bundle, bundle.files(Content.BUNDLE), scratch / "packed")
+        _download(bundle, bundle.files(Content.BUNDLE), scratch / "packed", progress)
         return _opened(scratch)
     tree = open_tree(uri, credentials)
     files = tree.tree()
     bundled = [file for file in files if file.name in _BUNDLED]
     if len(bundled) == len(_BUNDLED):
-        _download(tree, bundled, scratch / "packed")
+        _download(tree, bundled, scratch / "packed", progress)
         return _opened(scratch)
-    _download(tree, files, scratch / "folder")
+    if scheme is Scheme.OCI and len(files) == 1 and is_packed(files[0].name):
+        # A file of an artifact cannot be named in the place itself.
+        _download(tree, files, scratch / "packed", progress)
+        return _unpacked(scratch / "packed" / files[0].name, scratch)
+    _download(tree, files, scratch / "folder", progress)
     return scratch / "folder"
 
 
-def _download(place: Readable, files: Sequence[RemoteFile], staging: Path) -> None:
+def _download(place: Readable, files: Sequence[RemoteFile], staging: Path, progress: Progress) -> None:
     size = sum(file.size for file in files)
     if size > FOLDER_BYTES or len(files) > FOLDER_FILES:
         raise ArtifactError(
@@ -159,7 +169,7 @@ def _download(place: Readable, files: Sequence[RemoteFile], staging: Path) -> No
             f"uri {place.uri}: {size} bytes in {len(files)} files are more than {FOLDER_BYTES >> 30} GiB or"
             f" {FOLDER_FILES} files; leave out what is not needed, or put the folder in a claim (pvc://)",
         )
-    download(place, files, staging)
+    download(place, files, staging, progress=progress)
 
 
 def _opened(scratch: Path) -> Path:

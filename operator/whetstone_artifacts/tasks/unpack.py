@@ -1,4 +1,4 @@
-"""Task sets that come in one file: a tar archive, or rows of Parquet with a tar archive each."""
+"""Task sets that come in one file: a tar or zip archive, or rows of Parquet with a tar archive each."""
 
 import io
 import re
@@ -6,30 +6,25 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from whetstone_api.source import PARQUET, ZIP
 from whetstone_api.vocabulary import Reason
 
 from whetstone_artifacts.archives import FOLDER_BYTES, Allowance, ArchiveError, unpack_tar
 from whetstone_artifacts.errors import FULL_DISK, ArtifactError
 from whetstone_artifacts.tasks.folder import CONFIG
+from whetstone_artifacts.zip_archives import unpack_zip
 
-ARCHIVES: Final = (".tar", ".tar.gz", ".tgz")
-PARQUET: Final = ".parquet"
 _NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 _ROWS: Final = 16
 """Rows of Parquet in memory at a time."""
-
-
-def is_packed(name: str) -> bool:
-    """Return whether a file of this name holds a task set."""
-    return name.endswith((*ARCHIVES, PARQUET))
 
 
 def unpack_tasks(file: Path, folder: Path) -> None:
     """Unpack a task set.
 
     Args:
-        file: A `.tar`, `.tar.gz` or `.tgz` of task folders, or a `.parquet` with the columns `path` (the task's name)
-            and `task_binary` (a tar archive of its files), as OpenThoughts publishes them.
+        file: A `.tar`, `.tar.gz`, `.tgz` or `.zip` of task folders, or a `.parquet` with the columns `path` (the task's
+            name) and `task_binary` (a tar archive of its files), as OpenThoughts publishes them.
         folder: Folder to fill; it exists.
 
     Raises:
@@ -43,8 +38,9 @@ def unpack_tasks(file: Path, folder: Path) -> None:
                 unpack_tar(io.BytesIO(content), target, allowance)
                 _flatten(target)
         else:
+            unpack = unpack_zip if file.name.endswith(ZIP) else unpack_tar
             with file.open("rb") as stream:
-                unpack_tar(stream, folder, allowance)
+                unpack(stream, folder, allowance)
     except ArchiveError as error:
         raise _invalid(file, str(error)) from error
     except OSError as error:

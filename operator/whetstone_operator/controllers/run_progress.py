@@ -21,6 +21,8 @@ def progress_of(reported: Reported) -> RunProgress:
     report = reported.report
     return RunProgress(
         phase=report.phase[:32],
+        fetched_bytes=report.fetched_bytes,
+        total_bytes=report.total_bytes,
         finished=report.step,
         total=report.max_steps,
         passed=report.passed,

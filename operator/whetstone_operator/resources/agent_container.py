@@ -62,7 +62,7 @@ def agent_companion(agent: AgentSpec, *, image: str, settings: Settings, code_vo
 
 def code_claims(agent: AgentSpec) -> dict[str, bool]:
     """Return the claim of a user's agent, as read-only."""
-    return {agent.claimed.claim: False} if agent.claimed is not None else {}
+    return {agent.in_claim.claim: False} if agent.in_claim is not None else {}
 
 
 def code_config_maps(agent: AgentSpec) -> tuple[str, ...]:

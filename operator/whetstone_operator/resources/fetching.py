@@ -21,7 +21,13 @@ from whetstone_api.vocabulary import (
 
 from whetstone_operator.resources.companion import Companion
 from whetstone_operator.resources.egress import ca_mounts, egress_variables
-from whetstone_operator.resources.pods import claim_mount, container_security, empty_volume, image_fields
+from whetstone_operator.resources.pods import (
+    claim_mount,
+    container_security,
+    empty_volume,
+    image_fields,
+    report_token_mount,
+)
 from whetstone_operator.resources.source_volumes import secret_mount, secret_volume
 from whetstone_operator.settings import Settings
 
@@ -90,13 +96,14 @@ def fetched_folders(run: BenchmarkRun, *, job: str) -> list[FetchedFolder]:
 
 
 def _task_set(dataset: TaskSet, *, record_path: str) -> FetchedFolder:
-    reference = dataset.config_map_ref
+    reference, packed = dataset.config_map_ref, dataset.packed_in_claim
+    in_map = f"{CONFIGMAPS_ROOT}/{reference.name}/{reference.key}" if reference is not None else None
     return FetchedFolder(
         what=FetchedContent.TASKS,
         path=dataset_path(dataset),
         field=f"spec.suite.harbor.dataset ({dataset.told})",
-        uri=dataset.uri,
-        archive_path=f"{CONFIGMAPS_ROOT}/{reference.name}/{reference.key}" if reference else None,
+        uri=dataset.uri if packed is None else None,
+        archive_path=packed.mount_path if packed is not None else in_map,
         secret_path=_secret_path(dataset.secret_ref),
         digest=dataset.digest,
         record_path=record_path,
@@ -104,11 +111,13 @@ def _task_set(dataset: TaskSet, *, record_path: str) -> FetchedFolder:
 
 
 def _folder(source: FolderSource, *, what: FetchedContent, path: str, field: str, record_path: str) -> FetchedFolder:
+    packed = source.packed_in_claim
     return FetchedFolder(
         what=what,
         path=path,
         field=f"{field} ({source.uri})",
-        uri=source.uri,
+        uri=source.uri if packed is None else None,
+        archive_path=packed.mount_path if packed is not None else None,
         secret_path=_secret_path(source.secret_ref),
         digest=source.digest,
         record_path=record_path,
@@ -131,7 +140,8 @@ def fetch_companion(spec: BenchmarkRunSpec, folders: list[FetchedFolder], *, set
     mounts: list[dict[str, Any]] = [
         {"name": "config", "mountPath": CONFIG_PATH.rpartition("/")[0], "readOnly": True},
         {"name": _SCRATCH_VOLUME, "mountPath": _TMP},
-        claim_mount(spec.output.claim, read_only=False),
+        report_token_mount(),
+        *(claim_mount(claim, read_only=claim != spec.output.claim) for claim in _claims(spec)),
         *({"name": name, "mountPath": root} for name, root in roots),
         *(secret_mount(name) for name in secrets),
         *ca_mounts(settings.egress),
@@ -170,15 +180,25 @@ def _container(spec: BenchmarkRunSpec, mounts: list[dict[str, Any]], settings: S
     }
 
 
-def _secrets(spec: BenchmarkRunSpec) -> list[str]:
+def _places(spec: BenchmarkRunSpec) -> list[TaskSet | FolderSource]:
     harbor, tool_use = spec.suite.harbor, spec.suite.tool_use
     places = (
         harbor.dataset if harbor is not None else None,
         tool_use.environment if tool_use is not None else None,
         spec.agent.source,
     )
-    references = [place.secret_ref for place in places if place is not None]
+    return [place for place in places if place is not None]
+
+
+def _secrets(spec: BenchmarkRunSpec) -> list[str]:
+    references = [place.secret_ref for place in _places(spec)]
     return sorted({reference.name for reference in references if reference is not None})
+
+
+def _claims(spec: BenchmarkRunSpec) -> list[str]:
+    """Return the claims that it mounts: that of the results, and those with archives."""
+    packed = [place.packed_in_claim for place in _places(spec)]
+    return sorted({spec.output.claim, *(source.claim for source in packed if source is not None)})
 
 
 def _secret_path(reference: SecretRef | None) -> str | None:

@@ -460,8 +460,8 @@ HUB_ID = Format(
 ARCHIVE_KEY = Format(
     0,
     253,
-    accept=("a.tar", "a-b_c.d.tar.gz", "a.tgz", "a.parquet", "a" * 249 + ".tar"),
-    reject=("", "a", "tar", ".tgz", "a.zip", "a.tar.bz2", "a/b.tar", "a b.tar", "a.tar "),
+    accept=("a.tar", "a-b_c.d.tar.gz", "a.tgz", "a.zip", "a.parquet", "a" * 249 + ".tar"),
+    reject=("", "a", "tar", ".tgz", ".zip", "a.7z", "a.tar.bz2", "a/b.tar", "a b.tar", "a.tar "),
 )
 FOLDER_URI = Format(
     7,

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from support.place_servers import COMMIT, Served, hub_server
 from unit.agent.conftest import write_task
-from whetstone_agent.fetching import main
+from unit.agent.test_run import RecordingReporter
+from whetstone_agent.fetching import main, teller
 from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR, BenchmarkConfig, RunConfig, ToolUseConfig
-from whetstone_api.reports import Outcome, TerminationReport
+from whetstone_api.reports import Outcome, ProgressReport, TerminationReport
 from whetstone_api.run_artifact import FetchRecord
 from whetstone_artifacts.tasks.folder import read_task, task_folders, tasks_digest
 from whetstone_artifacts.tasks.sets import folder_digest
@@ -200,6 +201,52 @@ def test_an_environment_of_questions_arrives_by_the_configuration_of_its_run(
     (tmp_path / "config.json").write_text(config.to_json())
     assert main(["--config", str(tmp_path / "config.json"), "--termination", str(tmp_path / "t")]) == 0
     assert folder_digest(Path(place["path"])) == place["digest"]
+
+
+def test_how_much_has_arrived_is_reported(
+    fetch: Fetch, wanted: dict[str, Any], dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports: list[ProgressReport] = []
+
+    class Recording:
+        def __init__(self, *, url: str) -> None:
+            assert url == "http://127.0.0.1:9/none"
+
+        def send(self, report: ProgressReport) -> None:
+            reports.append(report)
+
+        def close(self) -> None:
+            reports.append(ProgressReport(phase="closed"))
+
+    monkeypatch.setattr("whetstone_agent.fetching.Reporter", Recording)
+    assert fetch(wanted) == (0, None)
+    size = sum(path.stat().st_size for path in dataset.rglob("*") if path.is_file())
+    assert {report.phase for report in reports[:-1]} == {"Fetching"}
+    assert (reports[0].fetched_bytes, reports[0].total_bytes) == (None, None)
+    assert (reports[-2].fetched_bytes, reports[-2].total_bytes) == (size, size)
+    assert reports[-1].phase == "closed"
+
+
+@pytest.mark.parametrize(
+    ("shards", "index", "digest", "tells"),
+    [(1, "0", None, True), (1, "0", OTHER, True), (2, "0", None, True), (2, "0", OTHER, False), (2, "1", None, False)],
+)
+def test_of_several_pods_one_reports_until_others_may_be_at_work(
+    configure: Callable[..., BenchmarkConfig],
+    wanted: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    shards: int,
+    index: str,
+    digest: str | None,
+    tells: bool,
+) -> None:
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", index)
+    record = Path(wanted["recordPath"])
+    record.parent.mkdir(parents=True)
+    record.write_text(FetchRecord(uri=SET, resolved=SET, digest=digest).to_json())
+    config, told = configure(fetched=[wanted], shards=shards), RecordingReporter()
+    teller(config, config.fetched[0], told)(3, 9)  # type: ignore[arg-type]
+    assert [(one.fetched_bytes, one.total_bytes) for one in told.reports] == ([(3, 9)] if tells else [])
 
 
 def test_a_config_that_cannot_be_read_is_a_user_error(tmp_path: Path) -> None:

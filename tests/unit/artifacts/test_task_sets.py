@@ -1,8 +1,10 @@
 """Task sets from web servers, hubs and archives: the same tasks arrive, or the reason is told."""
 
 import io
+import itertools
 import shutil
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from whetstone_artifacts.sources.remote import RemoteFile, whole_tree
 from whetstone_artifacts.tasks import sets
 from whetstone_artifacts.tasks.bundle import packed, read_bundle
 from whetstone_artifacts.tasks.folder import read_task, task_folders, tasks_digest
-from whetstone_artifacts.tasks.sets import check_task_set, fetch_folder, folder_digest, resolve_place
+from whetstone_artifacts.tasks.sets import check_task_set, fetch_folder, folder_digest, resolve_place, unpack_folder
 from whetstone_cli.__main__ import main
 
 SHELL = Path(__file__).parents[3] / "examples" / "suites" / "shell"
@@ -64,6 +66,15 @@ def archive(tasks: Path, file: Path) -> Path:
     return file
 
 
+def zipped(tasks: Path, file: Path) -> Path:
+    """Pack tasks as a file manager does: in a folder, without folders of their own in the list."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packing:
+        for path in tasks.rglob("*"):
+            if path.is_file():
+                packing.write(path, f"some-set/{path.relative_to(tasks)}")
+    return file
+
+
 def digest_of(folder: Path) -> str:
     return tasks_digest({path.name: read_task(path).digest for path in task_folders(folder)})
 
@@ -85,6 +96,56 @@ def test_an_archive_on_a_web_server_arrives_unpacked(tmp_path: Path, web: Served
     fetch_folder(f"{web.url}/set.tar.gz", Credentials(ca_file=web.ca_file), tmp_path / "t")
     assert digest_of(tmp_path / "t") == digest_of(tasks)
     assert list(tmp_path.glob(".t*")) == []
+
+
+def test_a_zip_archive_is_the_same_set_from_a_web_server_a_hub_and_a_disk(
+    tmp_path: Path, web: Served, hub: Served, tasks: Path
+) -> None:
+    zipped(tasks, tmp_path / "www" / "set.zip")
+    shutil.copy(tmp_path / "www" / "set.zip", tmp_path / "hub" / "team" / "sets" / "set.zip")
+    fetch_folder(f"{web.url}/set.zip", Credentials(ca_file=web.ca_file), tmp_path / "t-web")
+    fetch_folder(f"hf://datasets/team/sets@{COMMIT}/set.zip", on_hub(hub), tmp_path / "t-hub")
+    unpack_folder(tmp_path / "www" / "set.zip", tmp_path / "t-disk")
+    for name in ("t-web", "t-hub", "t-disk"):
+        assert digest_of(tmp_path / name) == digest_of(tasks)
+    assert main(["bundle", str(tmp_path / "www" / "set.zip"), "-o", str(tmp_path / "out")]) == 0
+    held = read_bundle(tmp_path / "out")
+    assert held is not None
+    assert held.digest == digest_of(tasks)
+
+
+def test_a_zip_archive_that_leads_out_leaves_nothing(tmp_path: Path, web: Served) -> None:
+    with zipfile.ZipFile(tmp_path / "www" / "set.zip", "w") as packing:
+        packing.writestr("a/task.toml", b"")
+        packing.writestr("../../slipped", b"x")
+    error = refused(f"{web.url}/set.zip", Credentials(ca_file=web.ca_file), tmp_path / "t")
+    assert (error.reason, "leads out of the folder" in error.message) == (Reason.TASKS_INVALID, True)
+    assert not list(tmp_path.rglob("slipped"))
+
+
+@pytest.mark.parametrize(("name", "words"), [("none.zip", "does not exist"), ("folder.tar", "is a folder")])
+def test_an_archive_that_is_not_there_is_told(tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / "folder.tar").mkdir()
+    with pytest.raises(ArtifactError, match=words) as caught:
+        unpack_folder(tmp_path / name, tmp_path / "t")
+    assert caught.value.reason is Reason.SOURCE_NOT_FOUND
+
+
+def test_how_much_has_arrived_is_told_piece_by_piece(
+    tmp_path: Path, hub: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whetstone_artifacts.sources.download.PIECE_BYTES", 100)
+    told: list[tuple[int, int]] = []
+
+    def progress(done: int, total: int) -> None:
+        told.append((done, total))
+
+    fetch_folder(f"hf://datasets/team/sets@{COMMIT}/basic", on_hub(hub), tmp_path / "t", progress=progress)
+    size = sum(path.stat().st_size for path in (tmp_path / "t").rglob("*") if path.is_file())
+    assert (told[0], told[-1]) == ((0, size), (size, size))
+    steps = [after - before for (before, _), (after, _) in itertools.pairwise(told)]
+    assert len(steps) > size // 100
+    assert all(0 < step <= 100 for step in steps)
 
 
 def test_a_bundle_on_a_web_server_keeps_what_it_says_of_images(tmp_path: Path, web: Served, bundle: Path) -> None:

@@ -9,6 +9,7 @@ import random
 import shutil
 import tarfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.folders import verify_adapter
 from whetstone_artifacts.preflight import check_adapter
 from whetstone_artifacts.report.trials import read_detail
+from whetstone_artifacts.zip_archives import unpack_zip
 from whetstone_operator.controllers.job_outcome import judge
 from whetstone_operator.resources.modelserver import build_template
 from whetstone_operator.resources.overlay import OverlayError
@@ -121,6 +123,18 @@ def archive(rng: random.Random, folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["t"]
 
 
+def zipped(rng: random.Random, folder: Path) -> None:
+    """A zip archive of tasks with changed bytes."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
+        for name in ("a/task.toml", "a/tests/test.sh"):
+            archive.writestr(rng.choice((name, f"../{name}", f"/{name}")), b"abc")
+    (folder / "t").mkdir()
+    content = mutated_bytes(rng, stream.getvalue())
+    refusable(lambda: unpack_zip(io.BytesIO(content), folder / "t", Allowance()))
+    assert sorted(path.name for path in folder.iterdir()) == ["t"]
+
+
 def ending(rng: random.Random, _: Path) -> None:
     """The termination message and the pod of a Job."""
     report = TerminationReport(outcome=Outcome.SUCCEEDED, reason="Succeeded", message="m", result={"metrics": {}})
@@ -181,7 +195,7 @@ def spec(rng: random.Random, _: Path) -> None:
     refusable(build)
 
 
-TARGETS: tuple[Attack, ...] = (adapter, dataset, parquet, results, archive, ending, report, spec)
+TARGETS: tuple[Attack, ...] = (adapter, dataset, parquet, results, archive, zipped, ending, report, spec)
 BODY = {
     "model": BASE,
     "messages": [{"role": "user", "content": "a"}],

@@ -7,6 +7,7 @@ import pytest
 from unit.operator_jobs.test_job_manifests import SETTINGS, UID, pod_of
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.benchmarkrun import BenchmarkRun
+from whetstone_api.vocabulary import REPORT_TOKEN_PATH
 from whetstone_operator.resources.benchmark import BenchmarkPlan, benchmark_config, benchmark_job, run_job_name
 
 DIGEST = "sha256:" + "a" * 64
@@ -78,7 +79,8 @@ def test_the_container_that_fetches_holds_no_token_of_kubernetes() -> None:
     assert rendered["automountServiceAccountToken"] is False
     assert ACCOUNT in mounts(main)
     assert ACCOUNT not in mounts(fetch)
-    assert not any("token" in path for path in mounts(fetch))
+    tokens = [path for path in mounts(fetch) if path.startswith("/var/run/secrets")]
+    assert tokens == [REPORT_TOKEN_PATH.rpartition("/")[0]], "only what is good for reports to the operator"
 
 
 @pytest.mark.parametrize("agent", [{}, AGENT])
@@ -113,6 +115,39 @@ def test_an_archive_in_a_config_map_is_unpacked_and_mounted_there_alone() -> Non
     [name] = [one["name"] for one in fetch["volumeMounts"] if one["mountPath"] == "/mnt/configmaps/tiny"]
     assert {"name": name, "configMap": {"name": "tiny"}} in rendered["volumes"]
     assert "/mnt/configmaps/tiny" not in mounts(main)
+
+
+PACKED_CODE = {"importPath": "mine:Agent", "source": {"uri": "pvc://code/agent.zip"}}
+
+
+def test_archives_in_claims_are_unpacked_by_the_container_that_fetches() -> None:
+    run = plan(dataset={"uri": "pvc://data/sets/basic.zip"}, agent=PACKED_CODE)
+    tasks, agent = benchmark_config(run).fetched
+    assert (tasks.uri, tasks.archive_path, tasks.path) == (None, "/mnt/claims/data/sets/basic.zip", "/mnt/tasks/set")
+    assert (agent.uri, agent.archive_path, agent.path) == (None, "/mnt/claims/code/agent.zip", "/mnt/agent/code")
+    rendered = pod(dataset={"uri": "pvc://data/sets/basic.zip"}, agent=PACKED_CODE)
+    fetch, beside = rendered["initContainers"]
+    held = mounts(fetch)
+    assert held["/mnt/claims/data"] is held["/mnt/claims/code"] is False
+    assert held["/mnt/claims/results"] is True
+    claims = [one["name"] for one in rendered["volumes"] if "persistentVolumeClaim" in one]
+    assert claims == ["claim-code", "claim-data", "claim-results"]
+    assert not any(path.startswith("/mnt/claims") for path in mounts(beside))
+
+
+def test_an_archive_in_the_claim_of_the_results_is_read_through_its_one_mount() -> None:
+    rendered = pod(dataset={"uri": "pvc://results/basic.tgz"})
+    places = [one["mountPath"] for one in rendered["initContainers"][0]["volumeMounts"]]
+    assert places.count("/mnt/claims/results") == 1
+    assert mounts(rendered["initContainers"][0])["/mnt/claims/results"] is True
+
+
+def test_an_environment_of_questions_may_be_an_archive_in_a_claim() -> None:
+    suite = {"toolUse": {"environment": {"uri": "pvc://data/company.zip"}, "instances": {"file": "test.json"}}}
+    run = plan(dataset={}, suite=suite)
+    [wanted] = benchmark_config(run).fetched
+    assert wanted.archive_path == "/mnt/claims/data/company.zip"
+    assert run.run.spec.suite.claims == {"spec.suite.toolUse.environment.uri": "data"}
 
 
 def test_wrong_input_ends_the_job_and_a_stop_counts_as_no_failure() -> None:

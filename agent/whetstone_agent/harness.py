@@ -25,6 +25,7 @@ _ABORTING: Final = frozenset({"TargetChangedError", "TrialsForbiddenError", "Run
 _RETRIED: Final = (
     *TRIED_AGAIN,
     "ModelUnavailableError",
+    "ModelSlowError",
     "AgentHostLostError",
     "EnvironmentStartTimeoutError",
     "AddTestsDirError",

@@ -41,6 +41,11 @@ class RunRequest:
         """Job folders of all shards."""
         return [shard.folder(self.output, self.recipe, under=self.under) for shard in self.shard.all()]
 
+    @property
+    def others(self) -> list[Path]:
+        """Job folders of the other shards."""
+        return [folder for folder in self.folders if folder != self.folder]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request(RunRequest):

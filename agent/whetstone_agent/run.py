@@ -32,14 +32,14 @@ from whetstone_agent.harness import (
     run_job,
 )
 from whetstone_agent.oracle.check import check_tasks
-from whetstone_agent.oracle.findings import checked, read_findings
+from whetstone_agent.oracle.findings import checked, keep_refused, read_findings
 from whetstone_agent.preflight import check_target
 from whetstone_agent.recipe import comparability, recipe_digest
 from whetstone_agent.request import Request
 from whetstone_agent.run_end import carry_out, finished_now, measured_target, progress_reports, results_lock
 from whetstone_agent.run_start import aborted, prepare_cluster
 from whetstone_agent.scoring import read_trials, run_results, score_tasks
-from whetstone_agent.shards import Shard, folder_prefix, refuse_run_budget
+from whetstone_agent.shards import Shard, folder_prefix
 from whetstone_agent.tally import Counter
 
 
@@ -80,7 +80,6 @@ async def run_benchmark(
 def _admit(config: BenchmarkConfig, shard: Shard) -> Request:
     validate_agent(config.agent)
     require_digest(config.agent)
-    refuse_run_budget(config)
     admission = admit_tasks(Path(config.dataset_path), config.suite)
     baseline = read_baseline(config)
     return Request(
@@ -103,23 +102,26 @@ def _settings(request: Request, environment: EnvironmentChoice) -> dict[str, Any
     }
 
 
-async def _preflight(request: Request, environment: EnvironmentChoice) -> None:
-    """Look for what would spoil every trial of this shard."""
+async def _preflight(request: Request, environment: EnvironmentChoice) -> Request:
+    """Look for what would spoil every trial of this shard; return the run without tasks that have no room here."""
     if not request.own_tasks:
-        return
+        return request
     from whetstone_agent.environment.preflight import refuse_unlimited
 
     config = request.config
     refuse_unlimited(config.suite.environment, request.tasks)
     if environment.import_path == ENVIRONMENT:
-        await prepare_cluster(request, _settings(request, environment))
+        refused = await prepare_cluster(request, _settings(request, environment))
+        keep_refused(request, refused)
+        request = request.without(refused)
     if asks_model(config.agent):
         await check_target(server_url=config.server_url, served_name=config.served_name)
+    return request
 
 
 async def _measure(request: Request, sandbox: EnvironmentChoice, reporter: Reporter) -> None:
     """Run the trials of this shard, once it is known what would spoil them and which tasks their solutions rule out."""
-    await _preflight(request, sandbox)
+    request = await _preflight(request, sandbox)
     request = await check_tasks(request, sandbox, reporter)
     await _run_trials(request, _settings(request, sandbox), reporter)
 
@@ -134,7 +136,7 @@ async def _run_trials(request: Request, settings: dict[str, Any], reporter: Repo
         await prepare_job(request.folder, settings, folder_prefix(request.recipe))
 
     try:
-        async with model_door(config, request.folder), engine_samples(config, request.folder):
+        async with model_door(config, request.folder, request.others), engine_samples(config, request.folder):
             progress = progress_reports(request, reporter, ruled_out=lambda: len(read_findings(request).refused))
             counter = await run_job(request.folder, settings, progress)
     except AbortedError as error:

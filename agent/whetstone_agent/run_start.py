@@ -2,9 +2,11 @@
 
 import logging
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from whetstone_api.benchmark_suite import RefusedTask
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.vocabulary import Reason
 
@@ -15,37 +17,54 @@ from whetstone_agent.request import Request
 log = logging.getLogger(__name__)
 
 
-async def prepare_cluster(request: Request, settings: dict[str, Any]) -> None:
-    """Sweep what a killed runner left, and ask for a trial pod in a dry run: a refusal then names itself at once."""
+async def prepare_cluster(request: Request, settings: dict[str, Any]) -> list[RefusedTask]:
+    """Sweep what a killed runner left, and ask for trial pods in a dry run: a refusal then names itself at once.
+
+    Returns:
+        The tasks of this shard whose pods may not have what they ask for.
+
+    Raises:
+        RunFailure: `TRIALS_FORBIDDEN`, `INVALID_SPEC` or `NETWORK_NOT_ENFORCED`.
+    """
     from whetstone_agent.environment.cluster import Cluster, Runner
     from whetstone_agent.environment.creation import create_pod, sweep
-    from whetstone_agent.environment.errors import PodStartError, QuotaFullError, TrialsForbiddenError
+    from whetstone_agent.environment.errors import PodStartError, QuotaFullError, TooLargeError, TrialsForbiddenError
     from whetstone_agent.environment.manifest import TrialPod, trial_pod
     from whetstone_agent.environment.preflight import check_network
+    from whetstone_agent.environment.room import tasks_too_large
 
     run = request.config.object.name
     swept = await sweep(run)
     if swept:
         log.info("deleted %d trial pods of an earlier runner", swept)
     options = settings["environment"]["kwargs"]
-    probe = TrialPod(
-        runner=Runner.from_environment(),
-        benchmark_run=run,
-        session="dry-run",
-        nonce=str(os.getpid()),
-        image=request.tasks[0].image,
-        deadline_seconds=options["deadline_seconds"],
-        requests=options.get("requests", {}),
-        limits=options.get("limits", {}),
-    )
-    try:
+
+    async def ask(requests: Mapping[str, Any], limits: Mapping[str, Any]) -> None:
+        probe = TrialPod(
+            runner=Runner.from_environment(),
+            benchmark_run=run,
+            session="dry-run",
+            nonce=str(os.getpid()),
+            image=request.tasks[0].image,
+            deadline_seconds=options["deadline_seconds"],
+            requests=requests,
+            limits=limits,
+        )
         with suppress(QuotaFullError):  # trials will wait for room
             await create_pod(await Cluster.shared(), trial_pod(probe), dry_run=True)
+
+    refused: list[RefusedTask] = []
+    try:
+        if "requests" in options:
+            await ask(options["requests"], options["limits"])
+        else:
+            refused = await tasks_too_large(request.own_tasks, lambda asked: ask(asked, asked))
         await check_network(request.config.suite.environment, request.tasks, benchmark_run=run)
     except TrialsForbiddenError as error:
         raise _forbidden(str(error), request.config) from error
-    except PodStartError as error:
+    except (PodStartError, TooLargeError) as error:
         raise RunFailure(Reason.INVALID_SPEC, f"{error}; fix spec.suite.harbor.trialResources") from error
+    return refused
 
 
 def aborted(error: AbortedError, config: BenchmarkConfig) -> RunFailure:

@@ -8,9 +8,7 @@ from typing import Final
 
 from whetstone_api.jobs import RunConfig
 from whetstone_api.run_artifact import HARBOR_FOLDER
-from whetstone_api.vocabulary import Reason
 
-from whetstone_agent.failure import RunFailure
 from whetstone_agent.tasks import ScoredTask
 
 INDEX_VARIABLE: Final = "JOB_COMPLETION_INDEX"
@@ -55,16 +53,3 @@ class Shard:
 def folder_prefix(recipe: str) -> str:
     """Return what the names of all job folders of a recipe begin with."""
     return f"{recipe.removeprefix('sha256:')[:8]}-"
-
-
-def refuse_run_budget(config: RunConfig) -> None:
-    """Refuse a budget of all trials together where several pods run them: none would see what the others use.
-
-    Raises:
-        RunFailure: `INVALID_SPEC`, naming the field.
-    """
-    if config.shards > 1 and config.agent.budget is not None and config.agent.budget.run_tokens is not None:
-        raise RunFailure(
-            Reason.INVALID_SPEC,
-            "spec.agent.budget.runTokens is counted in one pod; leave it out, or set spec.shards to 1",
-        )

@@ -16,6 +16,8 @@ from typing import Any, Final
 from whetstone_api.run_artifact import StepScore, TrialScore
 
 AGENT_TIMEOUT: Final = "AgentTimeoutError"
+MODEL_SLOW: Final = "ModelSlowError"
+"""The agent's time ran out while the server answered far more slowly than usual; such a trial is void."""
 _OVERFLOWS: Final = frozenset({"ContextWindowExceededError", "ContextLengthExceededError"})
 _TRUNCATIONS: Final = frozenset({"OutputTokenExceededError", "OutputLengthExceededError"})
 _LIMITS: Final = frozenset({AGENT_TIMEOUT, "BudgetExceededError"})
@@ -78,6 +80,8 @@ def parse_trial(data: Mapping[str, Any]) -> Trial:
     contexts = [part.get("agent_result") or {} for part in (step_results or [data])]
     said = [context.get("metadata") or {} for context in contexts]
     model = [one.get("model") or {} for one in said]
+    if error == AGENT_TIMEOUT and any(one.get("slow") for one in model):
+        error, reward = MODEL_SLOW, None
     ends = [str(one["end"]) for one in said if one.get("end")]
     score = TrialScore(
         trial=str(data["trial_name"]),

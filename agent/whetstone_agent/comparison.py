@@ -22,10 +22,13 @@ def read_baseline(config: RunConfig) -> RunArtifact | None:
         return None
     path, name = Path(config.baseline_path) / RESULTS_FILE, config.baseline_name or config.baseline_path
     try:
-        return RunArtifact.model_validate_json(path.read_bytes())
+        baseline = RunArtifact.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:
         message = f"spec.baselineRef: BenchmarkRun {name!r} has no result at {path} yet; it is waited for"
         raise RunFailure(Reason.REFERENCE_NOT_READY, message, outcome=Outcome.RETRY) from error
     except ValidationError as error:
         message = f"spec.baselineRef: {path} of BenchmarkRun {name!r} cannot be read; run the baseline again"
         raise RunFailure(Reason.REFERENCE_FAILED, message) from error
+    if config.baseline_invalid is None:
+        return baseline
+    return baseline.model_copy(update={"invalid": config.baseline_invalid or None})

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from whetstone_api.benchmark_collect import Collected
+from whetstone_api.benchmark_result import RunComparison, Verdict
 from whetstone_api.benchmark_target import MeasuredTarget
 from whetstone_api.jobs import RunConfig
 from whetstone_api.reports import ProgressReport, TerminationReport
@@ -135,13 +136,18 @@ def _told(request: RunRequest, artifact: RunArtifact) -> RunArtifact:
 
 def _compared(request: RunRequest, artifact: RunArtifact) -> RunArtifact:
     """Return a run with the comparison that this request asks for; an adopted one may hold that of another."""
-    comparison = None
-    if request.baseline is not None:
+    if request.baseline is None:
+        return artifact.model_copy(update={"comparison": None})
+    name = request.config.baseline_name or ""
+    if artifact.spoiled is not None:
+        told = f"this run is not valid: {artifact.spoiled}"
+        comparison = RunComparison(baseline=name, verdict=Verdict.NOT_COMPARABLE, message=told)
+    else:
         comparison = compare(
             scores=artifact.tasks,
             measured=artifact.comparability,
             baseline=request.baseline,
-            baseline_name=request.config.baseline_name or "",
+            baseline_name=name,
         )
     return artifact.model_copy(update={"comparison": comparison})
 

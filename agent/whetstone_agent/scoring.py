@@ -15,6 +15,7 @@ from typing import Final
 from whetstone_api.benchmark_result import RungFigures, RunResults, TokenPrices
 from whetstone_api.jobs import RunConfig
 from whetstone_api.run_artifact import RunArtifact, TaskScore, TrialScore
+from whetstone_artifacts.command_figures import command_figures
 from whetstone_artifacts.data.ladder import Rung
 from whetstone_artifacts.figures import (
     SOLVED,
@@ -28,6 +29,7 @@ from whetstone_artifacts.figures import (
     task_means,
 )
 from whetstone_artifacts.statistics import CONFIDENCE
+from whetstone_artifacts.validity import why_invalid
 
 from whetstone_agent.tasks import ScoredTask
 from whetstone_agent.trials import Trial, parse_trial
@@ -116,8 +118,12 @@ def told(results: RunResults, scores: Sequence[TaskScore], config: RunConfig) ->
 
 
 def told_artifact(artifact: RunArtifact, config: RunConfig) -> RunArtifact:
-    """Return a finished run, its figures as this run's spec asks for them."""
-    return artifact.model_copy(update={"results": told(artifact.results, artifact.tasks, config)})
+    """Return a finished run, its figures and whether they count as this run's spec asks for them."""
+    invalid = why_invalid(artifact.results, artifact.engine_check, config.maximum_error_rate)
+    figures = told(artifact.results, artifact.tasks, config)
+    commands = command_figures(Path(config.output_path), artifact.tasks)
+    figures = figures.model_copy(update={"commands": commands})
+    return artifact.model_copy(update={"results": figures, "invalid": invalid})
 
 
 def rung_figures(scores: Sequence[TaskScore]) -> list[RungFigures]:

@@ -15,7 +15,11 @@ class RunProgress(ApiModel):
     """Where the run is; written at most every 30 seconds."""
 
     phase: Annotated[str, Field(max_length=32)]
-    """Preflight, Oracle, Trials or Score."""
+    """Fetching, Preflight, Oracle, Trials or Score."""
+    fetched_bytes: Annotated[int, Field(ge=0)] | None = None
+    """Bytes of tasks, environment or agent that are there, while they are fetched."""
+    total_bytes: Annotated[int, Field(ge=0)] | None = None
+    """Bytes that are fetched in all."""
     finished: int | None = None
     """Trials that ended."""
     total: int | None = None
@@ -63,6 +67,21 @@ class PassAtK(ApiModel):
     """Mean over tasks of the unbiased estimate."""
     tasks: int
     """Tasks with at least k scored trials, which it is over."""
+
+
+class CommandFigures(ApiModel):
+    """How the agent came along in the scored trials; a figure that no trajectory tells is absent."""
+
+    commands: int
+    """Commands whose exit code the trajectories tell."""
+    success: DecimalString | None = None
+    """Share of them that ended with 0."""
+    recovery: DecimalString | None = None
+    """Share of the failed ones after which the trial's next command succeeded."""
+    solved_after_error: DecimalString | None = None
+    """Share of the trials with a failed command that got a full reward all the same."""
+    turns_to_solve: DecimalString | None = None
+    """Model calls of a trial with a full reward, the median."""
 
 
 class RungFigures(ApiModel):
@@ -124,6 +143,8 @@ class RunResults(ApiModel):
     """Seconds from first trial to last."""
     rungs: Annotated[list[RungFigures], Field(max_length=8)] | None = None
     """The same by rung of tool use, where tasks are tagged with one."""
+    commands: CommandFigures | None = None
+    """How the agent came along: commands, errors, turns."""
     discipline: DisciplineFigures | None = None
     """How disciplined the agent worked, by `spec.discipline`."""
     uri: Annotated[str, Field(max_length=512)] | None = None

@@ -160,9 +160,11 @@ class BenchmarkRun(Resource):
         condition_column(condition="Ready", field="reason", name="Reason"),
         PrinterColumn(name="Done", type="integer", json_path=".status.progress.finished"),
         PrinterColumn(name="Trials", type="integer", json_path=".status.progress.total"),
+        condition_column(condition="Valid"),
         PrinterColumn(name="Mean", json_path=".status.results.mean"),
         PrinterColumn(name="Verdict", json_path=".status.comparison.verdict"),
         condition_column(condition="GatePassed", name="Gate"),
+        PrinterColumn(name="Phase", json_path=".status.progress.phase", priority=1),
         PrinterColumn(name="Served", json_path=".status.target.servedName", priority=1),
         PrinterColumn(name="Age", type="date", json_path=".metadata.creationTimestamp"),
     )

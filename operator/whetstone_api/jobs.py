@@ -134,7 +134,7 @@ class FetchedFolder(WireModel):
     field: str
     """Where the user named it, for messages: `spec.suite.harbor.dataset (s3://sets/basic)`."""
     uri: str | None = None
-    """Where it is fetched from; None for an archive that is there."""
+    """Where it is fetched from; None for an archive that is mounted."""
     archive_path: str | None = None
     """That archive."""
     secret_path: str | None = None
@@ -185,9 +185,14 @@ class RunConfig(WireModel):
     output_uri: str
     fetched: list[FetchedFolder] = Field(default_factory=list)
     """What is fetched before the runner starts."""
+    maximum_error_rate: str = "0.1"
+    """Share of void trials above which the run is not valid."""
     baseline_name: str | None = None
     baseline_path: str | None = None
     """Folder of the baseline's results."""
+    baseline_invalid: str | None = None
+    """Why the baseline is not valid, as its object says; empty where that says that it is, absent where it says
+    neither."""
 
 
 class BenchmarkConfig(RunConfig):

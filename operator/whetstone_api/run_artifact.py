@@ -170,6 +170,8 @@ class RunArtifact(WireModel):
     target: MeasuredTarget
     engine_check: EngineCheck | None = None
     """Whether the engines stayed the same; absent where nobody could tell."""
+    invalid: str | None = None
+    """Why the run is not valid, by the `maximumErrorRate` that it was measured or adopted with; absent where it is."""
     comparability: Comparability
     results: RunResults
     comparison: RunComparison | None = None
@@ -190,3 +192,8 @@ class RunArtifact(WireModel):
     """RFC 3339."""
     object_name: str
     namespace: str
+
+    @property
+    def spoiled(self) -> str | None:
+        """Why its figures are no score; None where nothing says that they are none."""
+        return self.invalid or (self.engine_check.change if self.engine_check is not None else None)

@@ -387,6 +387,8 @@ class TaskRefusal(StrEnum):
     """It asks for a GPU or TPU."""
     OPERATING_SYSTEM = "OperatingSystem"
     """It is not for Linux."""
+    RESOURCES = "Resources"
+    """It asks for more than a limit or the quota of the namespace lets any pod have."""
     MCP_SERVERS = "McpServers"
     """It brings MCP servers."""
     ORACLE_FAILED = "OracleFailed"

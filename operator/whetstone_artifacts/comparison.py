@@ -70,10 +70,9 @@ def compare(
 
 def _spoiled(baseline: RunArtifact) -> str | None:
     """Say why a baseline is none to compare with; None where it is one."""
-    check = baseline.engine_check
-    if check is None or check.change is None:
+    if baseline.spoiled is None:
         return None
-    return f"the baseline is not valid: {check.change}; measure it again under another spec.output.uri"
+    return f"the baseline is not valid: {baseline.spoiled}; measure it again under another spec.output.uri"
 
 
 def verdict(paired: PairedDifference) -> Verdict:

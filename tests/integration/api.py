@@ -20,6 +20,8 @@ PATHS = {kind.kind_name: (f"/apis/{API_VERSION}", kind.plural) for kind in KINDS
     "ServiceAccount": ("/api/v1", "serviceaccounts"),
     "PersistentVolumeClaim": ("/api/v1", "persistentvolumeclaims"),
     "Pod": ("/api/v1", "pods"),
+    "LimitRange": ("/api/v1", "limitranges"),
+    "ResourceQuota": ("/api/v1", "resourcequotas"),
     "Event": ("/apis/events.k8s.io/v1", "events"),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases"),
     "Deployment": ("/apis/apps/v1", "deployments"),

@@ -71,6 +71,19 @@ def test_figures_of_a_run_are_series(serving: World, operator: OperatorProcess) 
     assert operator.metric(figure, **labels, figure="interval_high") == 0.8
 
 
+def test_figures_of_a_run_that_is_not_valid_are_no_series_but_what_tells_why(
+    serving: World, operator: OperatorProcess
+) -> None:
+    serving.benchmark()
+    spoiled = {**RESULTS, "void": 4, "coverage": "0.5"}
+    serving.end_well(serving.wait_job("run", "run"), results=spoiled, target={"servedName": "base"})
+    serving.wait_reason("BenchmarkRun", "run", "TooManyErrors", condition="Valid")
+    labels = {"namespace": serving.namespace, "name": "run", "served": "base"}
+    figure = "whetstone_benchmarkrun_score"
+    eventually(lambda: operator.metric(figure, **labels, figure="coverage") == 0.5, what="the coverage")
+    assert operator.metric(figure, **labels, figure="mean") == 0
+
+
 def test_every_query_of_a_dashboard_can_be_run(tmp_path: Path) -> None:
     with running(tmp_path, scrape=[], host="127.0.0.1") as prometheus:
         for path in sorted((ALERTS.parents[1] / "dashboards").glob("*.json")):

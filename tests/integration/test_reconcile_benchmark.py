@@ -1,5 +1,7 @@
 """The real operator against a real API server: BenchmarkRuns, baselines and gates."""
 
+import json
+
 import pytest
 from integration.operator_process import OperatorProcess
 from integration.world import RESULTS, World, user_error
@@ -90,6 +92,21 @@ def test_too_many_void_trials_make_a_run_invalid(serving: World) -> None:
     serving.end_well(serving.wait_job("run", "run"), results={**RESULTS, "void": 4, "coverage": "0.5"})
     valid = serving.wait_reason(KIND, "run", "TooManyErrors", condition="Valid")
     assert valid["status"] == "False"
+    assert serving.wait_reason(KIND, "run", "Succeeded")["message"].startswith("not valid, so no score: mean 0.5")
+    serving.benchmark("next", baselineRef={"name": "run"})
+    serving.wait_job("next", "run")
+    told = json.loads(serving.get("ConfigMap", "next-config")["data"]["config.json"])["baselineInvalid"]
+    assert told == valid["message"]
+
+
+def test_a_valid_baseline_is_told_to_be_one(serving: World) -> None:
+    serving.benchmark(maximumErrorRate="0.5")
+    serving.end_well(serving.wait_job("run", "run"), results={**RESULTS, "void": 4, "coverage": "0.5"})
+    serving.wait_reason(KIND, "run", "WithinLimits", condition="Valid")
+    serving.benchmark("next", baselineRef={"name": "run"}, maximumErrorRate="0.2")
+    serving.wait_job("next", "run")
+    config = json.loads(serving.get("ConfigMap", "next-config")["data"]["config.json"])
+    assert (config["baselineInvalid"], config["maximumErrorRate"]) == ("", "0.2")
 
 
 def test_contaminated_run_passes_no_gate(serving: World) -> None:

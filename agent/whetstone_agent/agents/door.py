@@ -26,6 +26,8 @@ from whetstone_agent.agents.errors import (
     RunBudgetExceededError,
     TargetChangedError,
 )
+from whetstone_agent.agents.pace import Pace, Waiting
+from whetstone_agent.agents.run_budget import RunBudget
 from whetstone_agent.agents.usage import Usage, outgrown
 from whetstone_agent.api_key import authorization, without_keys
 
@@ -68,6 +70,7 @@ class Session:
     seed: int
     token_limit: int | None = None
     usage: Usage = field(default_factory=Usage)
+    waiting: Waiting = field(default_factory=Waiting)
     end: Exception | None = None
     """What ended it from outside."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -88,6 +91,12 @@ class _Call:
     session: Session
     body: dict[str, Any]
 
+    @property
+    def most_tokens(self) -> int | None:
+        """Tokens that the reply may have; None for no limit."""
+        limits = [self.body.get(name) for name in ("max_completion_tokens", "max_tokens")]
+        return next((limit for limit in limits if isinstance(limit, int)), None)
+
 
 class _SilentError(Exception):
     """The server answers nothing."""
@@ -101,8 +110,7 @@ class Door:
         served_name: Version to ask for; the response header must name it.
         sampling: Put into every call.
         context_tokens: Longest conversation of the model, for agents that must know it.
-        token_limit: Tokens of the whole run; None for no limit.
-        tokens_used: Tokens of trials that an earlier try of the run finished.
+        budget: Of the whole run; None for no limit.
         agent_socket: Where the container of a user's agent is reached.
         request_seconds: Longest time of one call.
         pauses_seconds: Before each new try; as many as there are new tries.
@@ -118,8 +126,7 @@ class Door:
         served_name: str,
         sampling: Sampling,
         context_tokens: int | None = None,
-        token_limit: int | None = None,
-        tokens_used: int = 0,
+        budget: RunBudget | None = None,
         agent_socket: str = AGENT_SOCKET,
         request_seconds: float = REQUEST_SECONDS,
         pauses_seconds: Sequence[float] = PAUSES_SECONDS,
@@ -130,8 +137,8 @@ class Door:
         self.agent_socket = agent_socket
         self._server_url = server_url
         self._sampling = sampling
-        self._token_limit = token_limit
-        self._tokens = tokens_used
+        self._budget = budget
+        self._pace = Pace()
         self._request_seconds = request_seconds
         self._pauses = tuple(pauses_seconds)
         self._quiet_seconds = quiet_seconds
@@ -162,6 +169,8 @@ class Door:
         await site.start()
         port = self._runner.addresses[0][1]
         self._address = f"http://127.0.0.1:{port}"
+        if self._budget is not None:
+            self._budget.open()
         Door._open = self
         return self
 
@@ -169,6 +178,8 @@ class Door:
         Door._open = None
         await self._runner.cleanup()
         await self._client.close()
+        if self._budget is not None:
+            self._budget.close()
 
     def enter(self, *, seed: int, token_limit: int | None) -> Session:
         """Return a new session for a trial."""
@@ -176,6 +187,15 @@ class Door:
         session = Session(url=f"{self._address}/{token}/v1", seed=seed, token_limit=token_limit)
         self._sessions[token] = session
         return session
+
+    def slowness(self, session: Session, *, elapsed: float) -> str | None:
+        """Say why what a trial did not reach is the server's doing; None where it is not.
+
+        Args:
+            session: The trial's.
+            elapsed: Seconds that the agent has worked.
+        """
+        return session.waiting.blames_server(asyncio.get_running_loop().time(), elapsed, self._pace)
 
     def leave(self, session: Session) -> None:
         """Forget a session: its URL answers no more."""
@@ -210,9 +230,8 @@ class Door:
         if session.token_limit is not None and session.usage.tokens >= session.token_limit:
             message = f"{session.usage.tokens} tokens used of {session.token_limit}"
             session.stop(BudgetExceededError(f"{message} (spec.agent.budget.tokens)"))
-        if self._token_limit is not None and self._tokens >= self._token_limit:
-            message = f"{self._tokens} tokens used of {self._token_limit}"
-            session.stop(RunBudgetExceededError(f"{message} (spec.agent.budget.runTokens)"))
+        if self._budget is not None and (told := self._budget.overspent()) is not None:
+            session.stop(RunBudgetExceededError(f"{told} (spec.agent.budget.runTokens)"))
 
     def _sampled(self, body: Mapping[str, Any], session: Session) -> dict[str, Any]:
         sampled = {
@@ -229,7 +248,9 @@ class Door:
     async def _pass_on(self, call: _Call) -> web.StreamResponse:
         """Ask the server, again where that can help; a failure ends the session."""
         trouble = ""
-        started = asyncio.get_running_loop().time()
+        session, clock = call.session, asyncio.get_running_loop().time
+        started, before = clock(), session.usage.completion_tokens
+        number = session.waiting.begin(started, call.most_tokens)
         try:
             for pause in (*self._pauses, None):
                 try:
@@ -251,7 +272,9 @@ class Door:
                 if pause is not None:
                     await asyncio.sleep(pause)
         finally:
-            call.session.usage.seconds += asyncio.get_running_loop().time() - started
+            session.usage.seconds += clock() - started
+            tokens = session.usage.completion_tokens - before
+            session.waiting.end(number, clock(), tokens=tokens or None, pace=self._pace)
         return self._fail(call.session, ModelUnavailableError(f"{self._server_url} {trouble}"))
 
     async def _watched(self, call: _Call) -> web.StreamResponse | str:
@@ -333,7 +356,8 @@ class Door:
             session.usage.add(json.loads(payload), call=not stream)
         except (ValueError, AttributeError, TypeError):
             log.warning("an answer of the model server cannot be counted")
-        self._tokens += session.usage.tokens - before
+        if self._budget is not None:
+            self._budget.spend(session.usage.tokens - before)
 
     @staticmethod
     def _fail(session: Session, cause: Exception) -> web.Response:

@@ -5,6 +5,10 @@ class ModelUnavailableError(Exception):
     """The model server did not answer: the trial is void and is tried again."""
 
 
+class ModelSlowError(Exception):
+    """The model server answered, far more slowly than usual, until the trial's time was over: the trial is void."""
+
+
 class ModelRefusedError(Exception):
     """The model server refused a request for a reason that is not the model's doing: the trial is void."""
 

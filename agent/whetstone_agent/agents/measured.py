@@ -14,7 +14,7 @@ from harbor.models.trial.result import AgentInfo
 
 from whetstone_agent.agents.catalog import build_inner
 from whetstone_agent.agents.door import Door
-from whetstone_agent.agents.errors import BudgetExceededError
+from whetstone_agent.agents.errors import BudgetExceededError, ModelSlowError
 
 
 class MeasuredAgent(BaseAgent):
@@ -42,7 +42,7 @@ class MeasuredAgent(BaseAgent):
         **kwargs: Any,
     ) -> None:
         super().__init__(logs_dir, model_name, **kwargs)
-        door = Door.current()
+        self._door = door = Door.current()
         self._session = door.enter(seed=seed, token_limit=budget_tokens)
         # Harbor does not say when a trial's last step is over, but lets go of its agent then.
         weakref.finalize(self, door.leave, self._session)
@@ -81,7 +81,7 @@ class MeasuredAgent(BaseAgent):
         """Work on a task, or on one step of it.
 
         Raises:
-            ModelUnavailableError, ModelRefusedError: The trial is void.
+            ModelUnavailableError, ModelRefusedError, ModelSlowError: The trial is void.
             TargetChangedError, RunBudgetExceededError: The run ends.
             BudgetExceededError: The trial used up its budget; it is scored.
         """
@@ -91,18 +91,21 @@ class MeasuredAgent(BaseAgent):
             await self._until_ended(self._inner.run(instruction, environment, context))
         finally:
             self._seconds += loop.time() - started
-            self._tell(context)
+            self._tell(context, slow=self._door.slowness(self._session, elapsed=self._seconds))
 
     async def _until_ended(self, working: Awaitable[None]) -> None:
         """Let the agent work until it ends, its session does, or its time is over."""
+        started = asyncio.get_running_loop().time()
         work = asyncio.ensure_future(working)
         end = asyncio.ensure_future(self._session.ended.wait())
         left = None if self._budget_seconds is None else max(0.0, self._budget_seconds - self._seconds)
         try:
             await asyncio.wait({work, end}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not work.done() and not end.done():
+                elapsed = self._seconds + asyncio.get_running_loop().time() - started
                 message = f"{self._budget_seconds} s used up (spec.agent.budget.wallClockSeconds)"
-                self._session.stop(BudgetExceededError(message))
+                slow = self._door.slowness(self._session, elapsed=elapsed)
+                self._session.stop(ModelSlowError(f"{message}; {slow}") if slow else BudgetExceededError(message))
         finally:
             end.cancel()
             if not work.done():
@@ -116,11 +119,16 @@ class MeasuredAgent(BaseAgent):
             raise self._session.end
         await work
 
-    def _tell(self, context: AgentContext) -> None:
-        """Complete the agent's own account with what the door counted."""
+    def _tell(self, context: AgentContext, *, slow: str | None) -> None:
+        """Complete the agent's own account with what the door counted.
+
+        Args:
+            context: The account.
+            slow: Why a time that ran out is the server's doing.
+        """
         usage = self._session.usage
         if not context.n_input_tokens:
             context.n_input_tokens = usage.prompt_tokens
         if not context.n_output_tokens:
             context.n_output_tokens = usage.completion_tokens
-        context.metadata = {**(context.metadata or {}), "model": usage.to_metadata()}
+        context.metadata = {**(context.metadata or {}), "model": usage.to_metadata() | ({"slow": slow} if slow else {})}

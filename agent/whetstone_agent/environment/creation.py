@@ -3,14 +3,17 @@
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 from kubernetes.aio.client.exceptions import ApiException
+from kubernetes.utils.quantity import parse_quantity
 from whetstone_api.vocabulary import Label
 
 from whetstone_agent.environment.cluster import Cluster, Runner
-from whetstone_agent.environment.errors import PodStartError, QuotaFullError, TrialsForbiddenError
+from whetstone_agent.environment.errors import PodStartError, QuotaFullError, TooLargeError, TrialsForbiddenError
 from whetstone_agent.environment.manifest import pod_selector
 
 log = logging.getLogger(__name__)
@@ -18,6 +21,8 @@ log = logging.getLogger(__name__)
 _QUOTA_SECONDS: Final = 5.0
 _TRIES: Final = 5
 _PASSING: Final = frozenset({429, 500, 502, 503, 504})
+_BEYOND_LIMIT: Final = re.compile(r"(?:maximum|minimum) \S+ usage per (?:Container|Pod)")
+_BEYOND_QUOTA: Final = re.compile(r"exceeded quota: .*?, requested: (.*?), used: .*?, limited: (.*)$")
 
 
 async def create_pod(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool = False) -> None:
@@ -25,6 +30,7 @@ async def create_pod(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: 
 
     Raises:
         TrialsForbiddenError: RBAC or pod security forbids it; the message is the server's answer.
+        TooLargeError: A limit or the quota of the namespace lets no pod have what it asks for.
         QuotaFullError: The namespace's quota has no room for it now.
         PodStartError: The server refuses for another reason.
     """
@@ -40,6 +46,8 @@ async def create_pod(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: 
                 continue
             if error.status == 409 and attempt > 1:
                 return  # an earlier try arrived, though its answer did not
+            if error.status == 403 and too_large(message):
+                raise TooLargeError(message) from error
             if error.status == 403 and "exceeded quota" in message:
                 raise QuotaFullError(message) from error
             if error.status == 403:
@@ -48,11 +56,33 @@ async def create_pod(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: 
         return
 
 
+def too_large(answer: str) -> bool:
+    """Return whether the API server refuses a pod that it would refuse in an empty namespace, too.
+
+    Args:
+        answer: What it says: the words of the admission plugins LimitRanger and ResourceQuota.
+    """
+    if _BEYOND_LIMIT.search(answer):
+        return True
+    found = _BEYOND_QUOTA.search(answer)
+    if found is None:
+        return False
+    requested, limited = (_quantities(part) for part in found.groups())
+    return any(amount > limited[name] for name, amount in requested.items() if name in limited)
+
+
+def _quantities(listed: str) -> dict[str, Decimal]:
+    """Return the amounts of a list, as in `limits.cpu=2,limits.memory=4Gi`."""
+    pairs = (one.partition("=") for one in listed.split(","))
+    return {name.strip(): parse_quantity(amount) for name, _, amount in pairs}
+
+
 async def create_when_quota_allows(cluster: Cluster, manifest: Mapping[str, Any], *, limit_seconds: float) -> None:
     """Create a pod; while the namespace's quota is full, wait as for a node.
 
     Raises:
         TrialsForbiddenError: The API server forbids it for another reason.
+        TooLargeError: As `create_pod`.
         PodStartError: The quota was full for too long, or the server refuses for another reason.
     """
     answer = ""

@@ -39,6 +39,10 @@ class TrialsForbiddenError(Exception):
     """The API server does not let the runner create trial pods; the message is its answer."""
 
 
+class TooLargeError(Exception):
+    """No pod of the namespace may have so much; the message is the API server's answer."""
+
+
 class QuotaFullError(Exception):
     """The namespace's quota has no room for another pod now; the message is the API server's answer."""
 
@@ -52,5 +56,5 @@ TRIED_AGAIN: Final = (
     "TransferError",
 )
 """Names of errors after which the same trial may well succeed, as Harbor's policies name them."""
-NOT_TRIED_AGAIN: Final = ("SandboxExpiredError", "SandboxOutOfDiskError")
+NOT_TRIED_AGAIN: Final = ("SandboxExpiredError", "SandboxOutOfDiskError", "TooLargeError")
 """Names of errors that would come again."""

@@ -4,11 +4,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from whetstone_api.vocabulary import Label
 
 from whetstone_agent.environment.cluster import Runner
+
+if TYPE_CHECKING:
+    from harbor.models.task.config import EnvironmentConfig
 
 CONTAINER: Final = "main"
 COMPONENT: Final = "trial"
@@ -52,6 +55,14 @@ class TrialPod:
     """Names that are pinned to addresses, in a pod with a limited network."""
     tmux_image: str | None = None
     """Image to copy tmux from; absent where the agent needs none."""
+
+
+def asked_resources(environment: "EnvironmentConfig") -> dict[str, str]:
+    """Return what a task asks for its container, as Kubernetes names it."""
+    asked = {"cpu": environment.cpus, "memory": environment.memory_mb, "ephemeral-storage": environment.storage_mb}
+    return {
+        name: str(amount) if name == "cpu" else f"{amount}Mi" for name, amount in asked.items() if amount is not None
+    }
 
 
 def pod_name(pod: TrialPod) -> str:

@@ -25,7 +25,15 @@ from whetstone_agent.environment.errors import (
     TransferError,
 )
 from whetstone_agent.environment.exec import Completed, PodAddress, PodExec
-from whetstone_agent.environment.manifest import CONTAINER, TMUX, TrialPod, pod_selector, proxy_variables, trial_pod
+from whetstone_agent.environment.manifest import (
+    CONTAINER,
+    TMUX,
+    TrialPod,
+    asked_resources,
+    pod_selector,
+    proxy_variables,
+    trial_pod,
+)
 from whetstone_agent.environment.network import NetworkLimit, network_limit
 from whetstone_agent.environment.shell import PodShell
 from whetstone_agent.environment.starting import wait_until_running
@@ -179,13 +187,7 @@ class PodEnvironment(CommandEnvironment):
 
     def _wanted_pod(self, runner_pod: RunnerPod, limit: NetworkLimit | None) -> TrialPod:
         task = self.task_env_config
-        asked: dict[str, Any] = {}
-        if task.cpus is not None:
-            asked["cpu"] = str(task.cpus)
-        if task.memory_mb is not None:
-            asked["memory"] = f"{task.memory_mb}Mi"
-        if task.storage_mb is not None:
-            asked["ephemeral-storage"] = f"{task.storage_mb}Mi"
+        asked = asked_resources(task)
         overridden = self._settings.requests is not None or self._settings.limits is not None
         return TrialPod(
             runner=self._runner,

@@ -13,6 +13,7 @@ from whetstone_api.run_artifact import EPISODES_FOLDER, RunArtifact
 from whetstone_artifacts.reporting import Reporter
 
 from whetstone_agent.agents.door import PAUSES_SECONDS, Door, Sampling
+from whetstone_agent.agents.doorway import run_budget
 from whetstone_agent.comparison import read_baseline
 from whetstone_agent.engine_check import check_engines
 from whetstone_agent.engine_use import engine_samples, read_engine_use
@@ -20,7 +21,7 @@ from whetstone_agent.preflight import check_target
 from whetstone_agent.request import RunRequest
 from whetstone_agent.run_end import carry_out, finished_now, measured_target, progress_reports
 from whetstone_agent.scoring import run_results, score_tasks
-from whetstone_agent.shards import Shard, folder_prefix, refuse_run_budget
+from whetstone_agent.shards import Shard, folder_prefix
 from whetstone_agent.tally import Counter
 from whetstone_agent.tooluse.collected import collect_episodes
 from whetstone_agent.tooluse.figures import tool_use_figures
@@ -92,7 +93,6 @@ async def run_tool_use(config: ToolUseConfig, reporter: Reporter, shard: Shard |
 
 
 def _admit(config: ToolUseConfig, shard: Shard) -> ToolUseRequest:
-    refuse_run_budget(config)
     selection = select(config, Path(config.output_path) / INDEXES_FOLDER)
     baseline = read_baseline(config)
     return ToolUseRequest(
@@ -144,13 +144,14 @@ def _collect(request: ToolUseRequest) -> Collected | None:
 
 def _door(request: ToolUseRequest) -> Door:
     config = request.config
-    sampling, budget = config.sampling, config.agent.budget
+    sampling = config.sampling
+    own = (read_record(place.folder) for place in request.own_places)
+    used = sum(one.prompt_tokens + one.completion_tokens for one in own if one is not None)
     return Door(
         server_url=config.server_url,
         served_name=config.served_name,
         sampling=Sampling(temperature=float(sampling.temperature), top_p=float(sampling.top_p)),
-        token_limit=budget.run_tokens if budget else None,
-        tokens_used=sum(one.prompt_tokens + one.completion_tokens for one in request.records()),
+        budget=run_budget(config, request.folder, request.others, used=used),
         pauses_seconds=PAUSES_SECONDS,
     )
 

@@ -7,10 +7,9 @@ from typing import Final
 
 from whetstone_api.run_artifact import TrialScore
 
-from whetstone_artifacts.report.trials import Step, TrialDetail
+from whetstone_artifacts.report.trials import EXIT_CODE, Step, TrialDetail
 from whetstone_artifacts.report.untrusted import Shown
 
-_EXIT: Final = re.compile(r"\AExit code: (-?\d+)")
 _COMPLAINT: Final = re.compile(
     r"\b(errors?|exception|fatal|failed|failure|cannot|can't|denied|no such|not found|traceback|refused|invalid)\b",
     re.IGNORECASE,
@@ -140,7 +139,7 @@ def normalised(line: str) -> str:
 
 def _of_output(output: Shown) -> str:
     text = f"{output.head}\n{output.tail}"
-    code = _EXIT.search(text)
+    code = EXIT_CODE.search(text)
     lines = [line for line in text.splitlines()[1 if code else 0 :] if line.strip() not in ("", "Output:")]
     complaint = next((line for line in reversed(lines) if _COMPLAINT.search(line)), None)
     if code is not None and code[1] == "0":

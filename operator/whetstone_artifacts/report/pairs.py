@@ -52,9 +52,8 @@ def _pair(run: RunView, baseline: RunView) -> Pair:
 
 
 def _verdict(run: RunView, baseline: RunView) -> str:
-    check = run.artifact.engine_check
-    if check is not None and check.change is not None:
-        return f"Nothing: {run.name} is not valid, {check.change}."
+    if run.artifact.spoiled is not None:
+        return f"Nothing: {run.name} is not valid, {run.artifact.spoiled}."
     found = compare(
         scores=run.artifact.tasks,
         measured=run.artifact.comparability,

@@ -1,5 +1,6 @@
 """What the folders of trials say, in Harbor's form, about each trial: its times, and step by step what was done."""
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,6 +20,8 @@ PHASES: Final = {
 """Harbor's phases of a trial and what they are called."""
 _DEEPEST: Final = 4
 """Folders between a run's `harbor`, or `episodes`, and its trials, at most."""
+EXIT_CODE: Final = re.compile(r"\AExit code: (-?\d+)")
+"""How the output of a command begins that tells its end."""
 _LOGS: Final = ("oracle.txt", "terminus_2.pane", "trial.log")
 
 

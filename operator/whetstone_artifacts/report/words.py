@@ -13,8 +13,8 @@ def interval_text(interval: Interval | None) -> str:
 
 def run_sentence(artifact: RunArtifact) -> str:
     """Say what a run found, and what it did not."""
-    if artifact.engine_check is not None and artifact.engine_check.change is not None:
-        return f"Not valid: {artifact.engine_check.change}. {_found(artifact)}"
+    if artifact.spoiled is not None:
+        return f"Not valid: {artifact.spoiled}. {_found(artifact)}"
     return _found(artifact)
 
 

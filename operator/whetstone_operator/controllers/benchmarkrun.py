@@ -17,7 +17,7 @@ from whetstone_api.vocabulary import Annotation, ConditionType, Label, Reason
 
 from whetstone_operator.controllers.engine_check import judge_engines
 from whetstone_operator.controllers.engine_identity import engine_identity, identity_change
-from whetstone_operator.controllers.gates import Judgement, judge_gates, judge_validity
+from whetstone_operator.controllers.gates import Judgement, judge_gates, judge_validity, why_not_valid
 from whetstone_operator.controllers.hold import at_work, require_free
 from whetstone_operator.controllers.job_changes import follow_changes
 from whetstone_operator.controllers.job_outcome import is_finished
@@ -160,6 +160,7 @@ class Attempt:
             server_url=server.status.url or f"http://{server.metadata.name}.{work.namespace}.svc/v1",
             adapter_source=resolved.source,
             baseline_output=baseline.spec.output if baseline else None,
+            baseline_invalid=why_not_valid(baseline) if baseline else None,
             settings=work.context.settings,
             retry=handled_retry(work),
             capacity=server_capacity(server),
@@ -261,7 +262,7 @@ def _claim_fields(plan: BenchmarkPlan) -> dict[str, str]:
     sources: dict[str, Source | None] = {
         "spec.suite.harbor.oracle.verdicts.uri": verdicts_place(spec),
         "spec.output.uri": spec.output,
-        "spec.agent.source.uri": spec.agent.claimed,
+        "spec.agent.source.uri": spec.agent.in_claim,
         f"spec.target ({plan.target.served_name})": plan.adapter_source,
         "spec.baselineRef (its spec.output.uri)": plan.baseline_output,
     }
@@ -297,7 +298,8 @@ def _conclude(work: Run, report: TerminationReport, *, engines: Judgement | None
     _set(work, ConditionType.VALID, validity)
     _set(work, ConditionType.GATE_PASSED, gates)
     reason = Reason.ADOPTED if result.get("adopted") else Reason.SUCCEEDED
-    conclude(work, reason=reason, message=_summary(results, comparison))
+    told = _summary(results, comparison)
+    conclude(work, reason=reason, message=told if validity.status != "False" else f"not valid, so no score: {told}")
 
 
 def _set(work: Run, condition: ConditionType, judgement: Judgement) -> None:

@@ -7,9 +7,10 @@ from typing import Final
 
 from whetstone_api.benchmark_discipline import DisciplineFigures
 from whetstone_api.benchmark_gates import DISCIPLINE_METRICS, GateMetric, GateSpec
-from whetstone_api.benchmark_result import Interval, RunComparison, RunResults, Verdict
-from whetstone_api.benchmarkrun import BenchmarkRunSpec
-from whetstone_api.vocabulary import Reason
+from whetstone_api.benchmark_result import CommandFigures, Interval, RunComparison, RunResults, Verdict
+from whetstone_api.benchmarkrun import BenchmarkRun, BenchmarkRunSpec
+from whetstone_api.vocabulary import ConditionType, Reason
+from whetstone_artifacts.validity import told_share, why_invalid
 
 _PLACES: Final = Decimal("0.000001")
 NAMED_TASKS = 5
@@ -27,13 +28,19 @@ class Judgement:
 
 def judge_validity(results: RunResults, maximum_error_rate: str) -> Judgement:
     """Return the condition Valid: the share of void trials is at most `maximum_error_rate`."""
-    share = Decimal(results.void) / Decimal(results.trials) if results.trials else Decimal(1)
-    told = f"{results.void} of {results.trials} trials are void ({share:.1%}); spec.maximumErrorRate allows"
-    allowed = f"{Decimal(maximum_error_rate):.1%}"
-    if share <= Decimal(maximum_error_rate):
-        return Judgement(status="True", reason=Reason.WITHIN_LIMITS, message=f"{told} {allowed}")
+    told = told_share(results, maximum_error_rate)
+    if why_invalid(results, None, maximum_error_rate) is None:
+        return Judgement(status="True", reason=Reason.WITHIN_LIMITS, message=told)
     fix = "the infrastructure spoiled them: see the trials' errors in the results' folder"
-    return Judgement(status="False", reason=Reason.TOO_MANY_ERRORS, message=f"{told} {allowed}; {fix}")
+    return Judgement(status="False", reason=Reason.TOO_MANY_ERRORS, message=f"{told}; {fix}")
+
+
+def why_not_valid(run: BenchmarkRun) -> str | None:
+    """Say why an ended run is not valid; empty where it is, None where that is not known."""
+    valid = next((one for one in run.status.conditions or [] if one.type == ConditionType.VALID), None)
+    if valid is None or valid.status == "Unknown":
+        return None
+    return "" if valid.status == "True" else valid.message
 
 
 def judge_gates(
@@ -126,6 +133,9 @@ def _no_improvement(gate: GateSpec, where: str, *, comparison: RunComparison | N
 _MISSING: Final = {
     GateMetric.COST: "set spec.prices in a new run",
     GateMetric.PASS_AT_K: "no task has so many scored trials; raise spec.attempts or look at the void trials",
+    GateMetric.COMMAND_SUCCESS: "its trajectories tell no exit codes of commands; those of the agent whetstone do",
+    GateMetric.RECOVERY: "its trajectories tell of no failed command with another one after it",
+    GateMetric.TURNS_TO_SOLVE: "no trial was solved by an agent whose turns are counted",
     **dict.fromkeys(DISCIPLINE_METRICS, "set spec.discipline in a new run, and see that its rules name the tools"),
     GateMetric.TOKEN_CHANGE: "set spec.discipline and spec.baselineRef in a new run, with tasks that both have",
 }
@@ -145,6 +155,7 @@ def figure(gate: GateSpec, results: RunResults) -> str | None:
     scored = results.trials - results.void
     tokens = (results.prompt_tokens or 0) + (results.completion_tokens or 0)
     discipline = results.discipline or DisciplineFigures(trajectories=0)
+    commands = results.commands or CommandFigures(commands=0)
     found: dict[GateMetric, str | None] = {
         GateMetric.MEAN: results.mean,
         GateMetric.STRICT_MEAN: results.strict_mean,
@@ -157,6 +168,9 @@ def figure(gate: GateSpec, results: RunResults) -> str | None:
         GateMetric.TOKENS_PER_TRIAL: _share(tokens, results.trials),
         GateMetric.COST: results.cost,
         GateMetric.DURATION_SECONDS: None if results.duration_seconds is None else str(results.duration_seconds),
+        GateMetric.COMMAND_SUCCESS: commands.success,
+        GateMetric.RECOVERY: commands.recovery,
+        GateMetric.TURNS_TO_SOLVE: commands.turns_to_solve,
         GateMetric.TODO_COMPLETION: discipline.todo_completion,
         GateMetric.EXTRA_TOKENS: discipline.extra_tokens,
         GateMetric.PHASE_ADHERENCE: discipline.phase_adherence,

@@ -53,6 +53,7 @@ class BenchmarkPlan:
         server_url: Base URL of the server's API, ending in `/v1`.
         adapter_source: Folder of the adapter, for its lineage; None for the base.
         baseline_output: Folder of the baseline's results.
+        baseline_invalid: As in `RunConfig`.
         settings: What the administrator decided.
         retry: The retry request that this attempt answers.
         capacity: What bounds the trials at a time beside the spec.
@@ -65,6 +66,7 @@ class BenchmarkPlan:
     baseline_output: Source | None
     settings: Settings
     retry: str | None
+    baseline_invalid: str | None = None
     capacity: Capacity | None = None
 
     @property
@@ -132,7 +134,9 @@ def _common_config(plan: BenchmarkPlan) -> RunConfig:
         output_uri=spec.output.uri,
         fetched=_fetched(plan),
         baseline_name=spec.baseline_ref.name if spec.baseline_ref else None,
+        maximum_error_rate=spec.maximum_error_rate,
         baseline_path=plan.baseline_output.mount_path if plan.baseline_output else None,
+        baseline_invalid=plan.baseline_invalid,
     )
 
 

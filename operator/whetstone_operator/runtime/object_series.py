@@ -6,6 +6,7 @@ from typing import Any, Final
 from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
+from whetstone_api.vocabulary import ConditionType
 
 from whetstone_operator.kinds import BENCHMARK_RUN, MODEL_SERVER, TRAINING_JOB, Key, kind_of_key
 from whetstone_operator.runtime.clock import from_rfc3339
@@ -38,12 +39,19 @@ def _figures(key: Key, status: Status) -> Samples:
     if key.plural != BENCHMARK_RUN.plural or not results:
         return
     served = (status.get("target") or {}).get("servedName", "")
-    for figure, path in FIGURES.items():
+    shown = {name: path for name, path in FIGURES.items() if name == "coverage" or not _is_invalid(status)}
+    for figure, path in shown.items():
         value: Any = results
         for part in path:
             value = (value or {}).get(part)
         if value is not None:
             yield (key.namespace, key.name, served, figure), float(value)
+
+
+def _is_invalid(status: Status) -> bool:
+    """Return whether a run's figures are no score."""
+    conditions = status.get("conditions") or []
+    return any(one["type"] == ConditionType.VALID and one["status"] == "False" for one in conditions)
 
 
 def _finished(key: Key, status: Status) -> Samples:

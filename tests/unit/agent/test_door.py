@@ -19,6 +19,7 @@ from whetstone_agent.agents.errors import (
     TargetChangedError,
 )
 from whetstone_agent.agents.length import length_of
+from whetstone_agent.agents.run_budget import RunBudget
 
 type StartModel = Callable[..., Awaitable[tuple[FakeModel, str]]]
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -116,7 +117,7 @@ async def test_an_agent_may_ask_for_the_measured_version_only(model: StartModel)
 
 async def test_budgets_of_trial_and_run_end_the_next_call(model: StartModel) -> None:
     fake, url = await model(lambda _: "hi")
-    async with door_to(url, token_limit=30, tokens_used=4) as door:
+    async with door_to(url, budget=RunBudget(30, used=4)) as door:
         small, large = entered(door, token_limit=13), entered(door)
         assert [(await ask(small))[0], (await ask(small))[0]] == [200, 503]
         assert [(await ask(large))[0], (await ask(large))[0]] == [200, 503]

@@ -101,6 +101,67 @@ async def test_server_that_hangs_makes_trials_void(
     assert errors["task-1"] == "ModelUnavailableError"
 
 
+@pytest.mark.parametrize("limit", ["task", "budget"])
+async def test_server_that_turns_slow_makes_trials_void_that_run_out_of_time(
+    configure: Configure,
+    local: EnvironmentChoice,
+    model: StartModel,
+    dataset: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+) -> None:
+    monkeypatch.setattr("whetstone_agent.agents.pace.START_SECONDS", 0.1)
+    seconds = 4
+    fake, _ = await model(obedient)
+    real, slow = fake._chat, asyncio.Event()
+
+    async def chat(request: object) -> object:
+        body = await request.json()  # type: ignore[attr-defined]
+        if "done_9" in str(body["messages"]):
+            await slow.wait()
+        return await real(request)  # type: ignore[arg-type]
+
+    fake._chat = chat  # type: ignore[method-assign, assignment]
+    url = str((await fake.start()).make_url("/v1"))
+    folder = write_task(dataset, "task-9", file="done_9.txt")
+    agent: dict[str, object] = {"name": "whetstone", "parameters": {"maxTurns": 3, "maxTokens": 3}}
+    if limit == "task":
+        text = (
+            (folder / "task.toml")
+            .read_text()
+            .replace("[agent]\ntimeout_sec = 120", f"[agent]\ntimeout_sec = {seconds}")
+        )
+        (folder / "task.toml").write_text(text)
+    else:
+        agent["budget"] = {"wallClockSeconds": seconds}
+    config = configure(serverUrl=url, agent=agent, concurrency=1)
+    monkeypatch.setattr("whetstone_agent.harness.VOID_RETRIES", 0)
+    results = (await run(config, local)).result["results"]
+    slow.set()
+    assert (results["mean"], results["void"], results["timeouts"]) == ("1", 1, 0)
+    [trial] = artifact_of(config).tasks[-1].trials
+    assert (trial.reward, trial.error, trial.timed_out) == (None, "ModelSlowError", limit == "task")
+
+
+async def test_server_that_changes_the_adapter_in_the_middle_ends_the_run(
+    configure: Configure, local: EnvironmentChoice, model: StartModel
+) -> None:
+    fake, url = await model(obedient)
+
+    def change(messages: list[dict[str, str]]) -> str:
+        if "done_2" in messages[-1]["content"]:
+            fake.answers_as = "terminal--00000000"
+        return obedient(messages)
+
+    fake.mind = change
+    config = configure(serverUrl=url, concurrency=1)
+    with pytest.raises(RunFailure) as failure:
+        await run(config, local)
+    assert failure.value.reason is Reason.TARGET_CHANGED
+    assert "'terminal--00000000' answered" in failure.value.message
+    assert not (Path(config.output_path) / "results.json").exists()
+
+
 async def test_model_that_goes_away_in_the_middle_ends_the_run(
     configure: Configure, local: EnvironmentChoice, model: StartModel
 ) -> None:

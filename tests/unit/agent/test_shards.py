@@ -2,11 +2,12 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.agent.fake_model import FakeModel
 from unit.agent.test_run import RecordingReporter, artifact_of
 from whetstone_agent import run as run_module
 from whetstone_agent import run_end
@@ -22,6 +23,7 @@ from whetstone_agent.tally import Counter, progress_of
 from whetstone_api.jobs import BenchmarkConfig
 from whetstone_api.reports import TerminationReport
 from whetstone_api.run_artifact import RESULTS_FILE, RunArtifact
+from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.errors import OutputLockedError
 from whetstone_artifacts.lock import output_lock, shared_lock
 
@@ -203,12 +205,26 @@ async def test_void_trial_runs_again_up_to_a_bound_and_a_stopped_one_always(
     assert json.loads((folder / "void-rounds.json").read_text()) == {"task-0@any": VOID_ROUNDS}
 
 
-async def test_budget_of_a_whole_run_is_refused_for_several_pods(
-    configure: Configure, local: EnvironmentChoice
+async def test_budget_of_a_whole_run_is_one_for_all_pods_and_a_larger_one_goes_on(
+    configure: Configure, local: EnvironmentChoice, model: Callable[..., Awaitable[tuple[FakeModel, str]]]
 ) -> None:
-    config = configure(shards=2, agent={"name": "whetstone", "budget": {"runTokens": 5}})
-    with pytest.raises(RunFailure, match=r"spec.agent.budget.runTokens is counted in one pod"):
-        await run_shard(config, local, 0)
+    _, url = await model(lambda _: "I would rather not.")
+
+    def budgeted(tokens: int) -> BenchmarkConfig:
+        agent = {"name": "whetstone", "budget": {"runTokens": tokens}}
+        return configure(serverUrl=url, agent=agent, shards=2, concurrency=2)
+
+    used = 13
+    """Tokens of a trial of one call."""
+    await run_shard(budgeted(4 * used), local, 0)
+    assert len(trials_in(budgeted(used))) == 2
+    with pytest.raises(RunFailure) as failure:
+        await run_shard(budgeted(3 * used), local, 1)
+    assert failure.value.reason is Reason.BUDGET_EXCEEDED
+    assert f"{3 * used} tokens used of {3 * used} (spec.agent.budget.runTokens)" in failure.value.message
+    assert not (Path(budgeted(used).output_path) / RESULTS_FILE).exists()
+    report, _ = await run_shard(budgeted(4 * used + 1), local, 1)
+    assert (report.result["results"]["trials"], report.result["results"]["void"]) == (4, 0)
 
 
 async def test_shard_without_tasks_ends_at_once(configure: Configure, local: EnvironmentChoice, dataset: Path) -> None:

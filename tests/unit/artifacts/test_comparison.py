@@ -63,6 +63,13 @@ def test_intervals_at_other_confidences_lie_inside_each_other() -> None:
     assert further["0.99"] < float(found.interval.low) < further["0.9"]
 
 
+def test_a_baseline_that_is_not_valid_is_none_to_compare_with() -> None:
+    spoiled = baseline(0, 0, 0).model_copy(update={"invalid": "9 of 12 trials are void (75.0%)"})
+    found = compare(scores=scored(1, 1, 1), measured=measured(), baseline=spoiled, baseline_name="base")
+    assert (found.verdict, found.difference) == (Verdict.NOT_COMPARABLE, None)
+    assert "the baseline is not valid: 9 of 12 trials are void" in (found.message or "")
+
+
 def test_what_differs_is_named_with_both_values() -> None:
     found = compare(
         scores=scored(1), measured=measured(agent="b", harness="harbor 2"), baseline=baseline(1), baseline_name="base"

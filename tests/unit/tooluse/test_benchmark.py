@@ -419,9 +419,14 @@ async def test_a_budget_of_the_whole_run_ends_it_and_keeps_trials(configure: Con
     assert len(finished(config)) == 2
 
 
-async def test_a_run_budget_is_not_for_shards(configure: Configure) -> None:
-    with pytest.raises(RunFailure, match="runTokens is counted in one pod"):
-        await run(configure(shards=2, agent={"budget": {"runTokens": 26}}), Shard(0, 2))
+async def test_a_budget_of_the_whole_run_is_one_for_all_shards(configure: Configure, model: StartModel) -> None:
+    _, url = await model(saying(RIGHT))
+    config = configure(serverUrl=url, shards=2, agent={"budget": {"runTokens": 39}}, concurrency=2)
+    await run(config, Shard(0, 2))
+    with pytest.raises(RunFailure, match="39 tokens used of 39"):
+        await run(config, Shard(1, 2))
+    assert len(finished(config)) == 3
+    assert not (Path(config.output_path) / "results.json").exists()
 
 
 async def test_another_version_that_answers_ends_the_run(configure: Configure, model: StartModel) -> None:

@@ -143,25 +143,6 @@ async def test_server_that_turns_slow_makes_trials_void_that_run_out_of_time(
     assert (trial.reward, trial.error, trial.timed_out) == (None, "ModelSlowError", limit == "task")
 
 
-async def test_server_that_changes_the_adapter_in_the_middle_ends_the_run(
-    configure: Configure, local: EnvironmentChoice, model: StartModel
-) -> None:
-    fake, url = await model(obedient)
-
-    def change(messages: list[dict[str, str]]) -> str:
-        if "done_2" in messages[-1]["content"]:
-            fake.answers_as = "terminal--00000000"
-        return obedient(messages)
-
-    fake.mind = change
-    config = configure(serverUrl=url, concurrency=1)
-    with pytest.raises(RunFailure) as failure:
-        await run(config, local)
-    assert failure.value.reason is Reason.TARGET_CHANGED
-    assert "'terminal--00000000' answered" in failure.value.message
-    assert not (Path(config.output_path) / "results.json").exists()
-
-
 async def test_model_that_goes_away_in_the_middle_ends_the_run(
     configure: Configure, local: EnvironmentChoice, model: StartModel
 ) -> None:

@@ -15,6 +15,7 @@ from whetstone_artifacts.errors import ArtifactError, OutputLockedError
 from whetstone_artifacts.fingerprint import model_fingerprint
 from whetstone_artifacts.folders import (
     adapter_digest,
+    beside,
     fetch_adapter,
     file_entries,
     publish_folder,
@@ -116,6 +117,17 @@ def test_publish_never_overwrites(tmp_path: Path) -> None:
     assert caught.value.reason is Reason.OUTPUT_OCCUPIED
     publish_folder(tmp_path / "new", tmp_path / "deep" / "er" / "place")
     verify_adapter(tmp_path / "deep" / "er" / "place", None)
+
+
+def test_folder_that_a_killed_publication_left_is_cleared_and_those_of_other_places_are_not(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    for name in (".out.partial-dead", ".outer.partial-busy"):
+        make_adapter(tmp_path / name)
+    with beside(place) as folder:
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([folder.name, ".outer.partial-busy"])
+        make_adapter(folder / "adapter")
+        publish_folder(folder / "adapter", place)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".outer.partial-busy", "out"]
 
 
 def test_same_recipe_is_adopted_and_another_refused_by_field(tmp_path: Path) -> None:

@@ -125,6 +125,31 @@ def test_probe_is_recorded_on_the_base_without_any_adapter(
     assert {"sha256:0", "sha256:9"} <= set(lineage.task_digests)
 
 
+def test_new_adapter_begins_as_it_would_on_a_base_that_holds_the_first_one(
+    first: Job, make_stacked: Callable[[str], Job], model_folder: Path, tmp_path: Path
+) -> None:
+    """Loading the first adapter draws random numbers, which the new one must not be made of."""
+    from peft import PeftModel
+    from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM
+
+    stacked, plain = make_stacked("stacked"), make_stacked("plain")
+    merged = tmp_path / "merged"
+    shutil.copytree(model_folder, merged)
+    base = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model_folder), str(first.output))
+    base.merge_and_unload(safe_merge=True).save_pretrained(merged)
+    plain.values |= {"baseModelPath": str(merged), "initAdapterPath": None}
+    for job in (stacked, plain):
+        assert job.run("train") == 0, job.log
+    one, other = (
+        load_file(second_alone(job, tmp_path / job.folder.name) / "adapter_model.safetensors")
+        for job in (stacked, plain)
+    )
+    assert {name: tensor.tolist() for name, tensor in one.items()} == {
+        name: tensor.tolist() for name, tensor in other.items()
+    }
+
+
 def test_killed_and_resumed_run_gives_the_same_bytes(make_stacked: Callable[[str], Job]) -> None:
     whole, killed = make_stacked("whole"), make_stacked("killed")
     assert whole.run("train") == 0, whole.log

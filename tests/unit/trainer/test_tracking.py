@@ -58,6 +58,20 @@ def test_variables_choose_the_trackers(environment: dict[str, str], names: list[
     assert asked_for(environment) == names
 
 
+def trackers_alive() -> list[int]:
+    """Return the ids of the trackers' processes that this one has started and that still live."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            command = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if parent == os.getpid() and b"whetstone_trainer.tracker_process" in command:
+            found.append(int(folder.name))
+    return found
+
+
 def events_of(folder: Path) -> Any:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -131,6 +145,7 @@ def test_tracker_that_does_not_answer_is_left_behind_with_a_warning(
     assert report.outcome is Outcome.SUCCEEDED
     (warning,) = report.result["warnings"]
     assert warning.startswith("tracker mlflow did not take all figures in time")
+    assert trackers_alive() == []
 
 
 def test_figures_that_a_slow_tracker_does_not_take_are_counted_and_its_run_ends_all_the_same(

@@ -114,6 +114,8 @@ class TrainingConfig(WireModel):
     checkpoint: CheckpointSpec
     world: World = World()
     """The processes that train together."""
+    killed_pods: list[str] = Field(default_factory=list)
+    """Uids of the pods of this training that were killed for want of memory, as far as the operator knows."""
     workspace_path: str
     """Folder of this object in the workspace claim: prepared data in `prepared/`, checkpoints in `checkpoints/`."""
     output_path: str

@@ -166,7 +166,9 @@ class LoRATrainingJobStatus(Status):
     cost: TrainingCost | None = None
     """What the training costs; only where the operator's price table names its device."""
     plan: ChosenPlan | None = None
-    """How the training used its device."""
+    """How the training uses its device, and why so."""
+    memory_kills: int | None = None
+    """Pods of the training that the kernel killed for want of memory."""
     stalls: int | None = None
     """How often the training has hung and was started again."""
     attempts: int | None = None

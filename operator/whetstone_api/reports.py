@@ -47,6 +47,8 @@ class ProgressReport(WireModel):
     tokens_per_second: float | None = None
     peak_memory_bytes: int | None = None
     """Most memory used so far: of the device where there is one, else of the process."""
+    plan: dict[str, Any] | None = None
+    """`ChosenPlan` by which a training is at work."""
     adapter: dict[str, Any] | None = None
     """`PublishedAdapter`, once it lies at its place: servers load it before the pod has ended. A hint; the digest is
     checked on load, and the termination message has the last word."""

@@ -62,7 +62,7 @@ class PlanSpec(ApiModel):
     """How the training uses its device: each is chosen unless fixed. None of it changes what is learned."""
 
     micro_batch_size: Annotated[int, Field(ge=1, le=65536)] | AutoText = AUTO
-    """Rows per forward pass, a divisor of batchSize. Auto: on a CPU all, on a GPU what its memory allows."""
+    """Rows per forward pass, a divisor of batchSize. Auto: what the GPU's memory, or a CPU container's, allows."""
     gradient_checkpointing: Switch = Switch.AUTO
     """Computes activations again in the backward pass, which saves memory and costs time."""
     packing: Packing = Packing.AUTO

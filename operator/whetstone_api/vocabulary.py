@@ -292,6 +292,8 @@ class Reason(StrEnum):
     """The trainer is at work."""
     TRAINING_STALLED = "TrainingStalled"
     """The trainer lives and makes no step; its pods are started again once, a second time ends the job."""
+    OUT_OF_MEMORY = "OutOfMemory"
+    """The kernel killed the training's pod for want of memory; the next one goes on from the newest checkpoint."""
     MERGING = "Merging"
     """The adapter is being merged into the base model."""
     WORLD_MISMATCH = "WorldMismatch"

@@ -18,6 +18,8 @@ from whetstone_artifacts.training_memory import TrainingMemory, TrainingShape, e
 
 HALF_SPEED_TOKENS = 1500
 """Tokens of a pass at which half of a device's speed is reached."""
+CPU_HALF_SPEED_TOKENS = 100
+"""The same on a CPU."""
 CHECKPOINTED = 0.7
 """Speed with checkpointing, as a share of that without."""
 USABLE = 0.92
@@ -50,12 +52,14 @@ class Freedom:
         micro_batch: Fixed rows of a forward pass; None to choose.
         checkpointing: Fixed; None to choose.
         typical_length: Tokens of a usual row, for the speed.
+        half_speed_tokens: Tokens of a pass at which half of the device's speed is reached.
     """
 
     batch_size: int
     micro_batch: int | None = None
     checkpointing: bool | None = None
     typical_length: int = 1
+    half_speed_tokens: int = HALF_SPEED_TOKENS
 
 
 def freedom_of(plan: PlanSpec, *, batch_size: int, typical_length: int) -> Freedom:
@@ -90,7 +94,8 @@ def shape_of(
     return TrainingShape(
         micro_batch=1,
         # Both sides of a pair pass the model together.
-        length=longest * (1 if method is Method.SFT else 2),
+        sides=1 if method is Method.SFT else 2,
+        length=longest,
         rank=lora.rank,
         targets=lora.target_modules,
         dropout=Decimal(lora.dropout) > 0,
@@ -165,7 +170,7 @@ def memory_bytes(text: str) -> int:
 
 def _speed(choice: Choice, freedom: Freedom) -> float:
     tokens = choice.micro_batch * freedom.typical_length
-    return tokens / (tokens + HALF_SPEED_TOKENS) * (CHECKPOINTED if choice.checkpointing else 1)
+    return tokens / (tokens + freedom.half_speed_tokens) * (CHECKPOINTED if choice.checkpointing else 1)
 
 
 def _divisors(number: int) -> Iterator[int]:

@@ -30,6 +30,14 @@ RUNTIME_BYTES = 1 << 29
 """Driver, libraries and their work space."""
 HEAD_TILE_BYTES = 1 << 28
 """Logits that the fused head holds at a time, with their gradient."""
+HEAD_TOKENS, HEAD_COLUMNS = 4096, 32768
+"""Size of such a tile in TRL's head."""
+CPU_HEAD_TILES = 8.25
+"""Copies of a tile that its backward pass holds where plain operations compute it, as on CPUs."""
+CPU_RUNTIME_BYTES = 3 << 28
+"""Interpreter and libraries in main memory."""
+CPU_LIBRARY_BYTES = 1 << 29
+"""The least that interpreter and libraries take of it: 540 MiB were measured after a small training."""
 LOGIT_BYTES = 12
 """Bytes of one logit without the fused head: in bfloat16, as float32, its softmax, and its gradient in bfloat16."""
 NORM_BYTES = 4
@@ -37,6 +45,7 @@ NORM_BYTES = 4
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 ADAM_BYTES = 4
 """Copies of an adapter's number: itself, its gradient, two moments."""
+_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 GATHERED_LAYERS = 2
 """Layers that a sharded training holds whole at a time: the one at work and the next one."""
 
@@ -48,12 +57,14 @@ class TrainingShape:
     Args:
         micro_batch: Rows of one forward pass.
         length: Tokens of each of them, padding included.
+        sides: Sequences of that length that a row is: 2 for a pair.
         rank: Rank of the adapter.
         targets: Names of the adapted modules; None for all linear layers.
         dropout: Whether there is dropout on the adapter's input.
         checkpointing: Whether activations are computed again in the backward pass.
         quantization: How the base model is held; None for as it is computed.
         width: Bytes of a number in the computation: 2 on accelerators, 4 on CPUs.
+        on_cpu: Whether it is main memory that is counted.
         fused_loss: Whether the loss is computed without holding all logits.
         fused_attention: Whether the attention kernel holds no matrix of length x length.
         shards: Devices that share the weights (FSDP).
@@ -66,11 +77,13 @@ class TrainingShape:
     micro_batch: int
     length: int
     rank: int
+    sides: int = 1
     targets: Sequence[str] | None = None
     dropout: bool = False
     checkpointing: bool = False
     quantization: BaseQuantization | None = None
     width: int = 2
+    on_cpu: bool = False
     fused_loss: bool = True
     fused_attention: bool = True
     shards: int = 1
@@ -80,7 +93,7 @@ class TrainingShape:
     @property
     def tokens(self) -> int:
         """Tokens of one forward pass."""
-        return self.micro_batch * self.length
+        return self.micro_batch * self.sides * self.length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +123,11 @@ class TrainingMemory:
         """Sum of the parts."""
         return sum(self.parts().values())
 
+    @property
+    def certain(self) -> int:
+        """What a training on a CPU surely holds at a time, whatever its rows are."""
+        return self.weights + self.adapter + self.reference + CPU_LIBRARY_BYTES
+
     def parts(self) -> dict[str, int]:
         """Return the parts by name, in bytes; a reference only where there is one."""
         names = ("weights", "adapter", "activations", "layer", "loss", "runtime")
@@ -124,6 +142,11 @@ class _Module:
     inputs: int
     outputs: int
     reads: str
+
+
+def is_certain(targets: Sequence[str] | None) -> bool:
+    """Return whether the adapted modules are known, so that the estimate may decide against a training."""
+    return {target.rsplit(".", 1)[-1] for target in targets or ()} <= set(_MODULES)
 
 
 def estimate_training(facts: ModelFacts, shape: TrainingShape) -> TrainingMemory:
@@ -145,7 +168,7 @@ def estimate_training(facts: ModelFacts, shape: TrainingShape) -> TrainingMemory
         activations=facts.layers * (inputs if shape.checkpointing else kept),
         layer=backward + dequantized + (kept if shape.checkpointing else 0),
         loss=_loss(facts, shape),
-        runtime=RUNTIME_BYTES,
+        runtime=CPU_RUNTIME_BYTES if shape.on_cpu else RUNTIME_BYTES,
         reference=shape.reference,
     )
 
@@ -186,7 +209,7 @@ def _adapted(facts: ModelFacts, targets: Sequence[str] | None) -> list[_Module]:
     """Return the adapted matrices of a layer; names that are not known count as all of them."""
     modules = _modules(facts)
     names = {target.rsplit(".", 1)[-1] for target in targets or ()}
-    if not names or not names <= set(modules):
+    if not names or not is_certain(targets):
         return list(modules.values())
     return [module for name, module in modules.items() if name in names]
 
@@ -200,7 +223,7 @@ def _kept_per_token(facts: ModelFacts, shape: TrainingShape, adapted: Sequence[_
     width, queries, keys = shape.width, facts.heads * facts.head_width, facts.kv_heads * facts.head_width
     norms = 2 * NORM_BYTES * facts.hidden
     # Rows of one pass are padded to one length, and with the mask of that PyTorch's kernel takes no grouped keys.
-    held = queries if shape.micro_batch > 1 and shape.fused_attention else keys
+    held = queries if shape.micro_batch * shape.sides > 1 and shape.fused_attention else keys
     attention = width * 2 * (queries + held)
     if not shape.fused_attention:
         attention += facts.heads * shape.length * (NORM_BYTES + width)
@@ -223,6 +246,9 @@ def _adapter_inputs(shape: TrainingShape, adapted: Sequence[_Module]) -> int:
 
 
 def _loss(facts: ModelFacts, shape: TrainingShape) -> int:
+    if shape.fused_loss and shape.on_cpu:
+        tile = min(shape.tokens, HEAD_TOKENS) * min(facts.vocabulary, HEAD_COLUMNS) * shape.width
+        return int(CPU_HEAD_TILES * tile) + 2 * shape.tokens * facts.hidden * shape.width
     if shape.fused_loss:
         return HEAD_TILE_BYTES + 2 * shape.tokens * facts.hidden * shape.width
     return shape.tokens * facts.vocabulary * LOGIT_BYTES

@@ -62,6 +62,25 @@ def test_killed_training_resumes_from_its_checkpoint(training: Seeded, images: d
     assert "checkpoint-2" in log
 
 
+@pytest.mark.long
+def test_training_that_the_kernel_kills_goes_on_with_a_smaller_plan(training: Seeded, images: dict[str, str]) -> None:
+    image = push_trainer_with_failpoint(images["trainer"], "fill:after-checkpoint:2")
+    memory = {"requests": {"cpu": "200m", "memory": "2Gi"}, "limits": {"memory": "3Gi"}}
+    start(training, "starved", image=image, resources=memory)
+    status = finished(training)["status"]
+    assert (status["attempts"], status["memoryKills"]) == (2, 1)
+    first, second = train_pods(training)
+    ended = first["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
+    assert status["plan"]["microBatchSize"] == 1
+    assert status["plan"]["reason"].startswith("micro-batch 2 was killed for want of memory (3.00Gi a process), so 1")
+    log = training.kube.logs(namespace=training.namespace, pod=second["metadata"]["name"], container="main", lines=1000)
+    assert "checkpoint-2" in log
+    assert status["adapter"]["uri"] == "pvc://adapters/starved"
+    told = {event["reason"] for event in training.kube.list("events.k8s.io/v1", "Event", namespace=training.namespace)}
+    assert "OutOfMemory" in told
+
+
 def test_kill_just_before_the_result_is_published_publishes_it_once(training: Seeded, images: dict[str, str]) -> None:
     image = push_trainer_with_failpoint(images["trainer"], "before-publish")
     start(training, "unpublished", image=image)

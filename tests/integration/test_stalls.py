@@ -1,6 +1,5 @@
 """A training that hangs, on real Jobs: found by the reports that do not come, started again once, then failed."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,24 +12,13 @@ KIND = "LoRATrainingJob"
 STEP = {"phase": "Train", "step": 3, "maxSteps": 10, "loss": 1.0}
 
 
-def run_pod(world: World, job: dict[str, Any]) -> dict[str, Any]:
-    """Let a Job's pod run, as its kubelet tells."""
-    pod = eventually(lambda: world.pods(job), what="a pod")[0]
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    container = {"name": "main", "image": "i", "imageID": "", "ready": True, "restartCount": 0}
-    ready = {"type": "Ready", "status": "True", "lastTransitionTime": now}
-    running = {**container, "state": {"running": {"startedAt": now}}}
-    world.set_pod_status(pod, {"phase": "Running", "conditions": [ready], "containerStatuses": [running]})
-    return pod
-
-
 def test_training_without_a_step_is_started_again_once_and_then_fails(world: World, operator: OperatorProcess) -> None:
     world.claims()
     world.train(stall={"minutes": 1})
     world.end_well(world.wait_job("train", "prepare"), dataset=DATASET)
     first = world.wait_job("train", "train")
     path = f"loratrainingjobs/{world.namespace}/train"
-    assert operator.report(path, token=world.pod_token(run_pod(world, first)), body=STEP) == 202
+    assert operator.report(path, token=world.pod_token(world.run_pod(first)), body=STEP) == 202
 
     def second() -> dict[str, Any] | None:
         jobs = [one for one in world.jobs("train") if one["metadata"]["name"] == first["metadata"]["name"]]
@@ -42,7 +30,7 @@ def test_training_without_a_step_is_started_again_once_and_then_fails(world: Wor
     world.wait_events("TrainingStalled")
     operator.kill()
     operator.start()
-    assert operator.report(path, token=world.pod_token(run_pod(world, again)), body=STEP) == 202
+    assert operator.report(path, token=world.pod_token(world.run_pod(again)), body=STEP) == 202
 
     def failed() -> dict[str, Any] | None:
         found = world.condition(KIND, "train", "Failed")

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from integration.api import Api, Object
@@ -168,22 +169,39 @@ class World:
             code: Exit code; the one of the report's outcome when None.
             evicted: Whether the pod was told to make way.
         """
-        running = eventually(
+        codes = {Outcome.SUCCEEDED: 0, Outcome.FAILED: EXIT_USER_ERROR, Outcome.RETRY: 1}
+        code = codes[report.outcome] if code is None else code
+        cause = "Error" if code else "Completed"
+        self._end(job, code=code, cause=cause, message=report.to_termination_message(), evicted=evicted)
+
+    def kill_for_memory(self, job: Object) -> Object:
+        """End a Job's running pod as a kubelet tells it when the kernel has killed it; return the pod."""
+        return self._end(job, code=137, cause="OOMKilled", message="")
+
+    def run_pod(self, job: Object) -> Object:
+        """Let a Job's waiting pod run, as its kubelet tells; return the pod."""
+        pod = self._unended(job)
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        container = {"name": "main", "image": "i", "imageID": "", "ready": True, "restartCount": 0}
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": now}
+        running = {**container, "state": {"running": {"startedAt": now}}}
+        self.set_pod_status(pod, {"phase": "Running", "conditions": [ready], "containerStatuses": [running]})
+        return pod
+
+    def _unended(self, job: Object) -> Object:
+        """Return a pod of a Job that has not ended, once there is one."""
+        return eventually(
             lambda: [
                 pod for pod in self.pods(job) if pod.get("status", {}).get("phase") in (None, "Pending", "Running")
             ],
             what=f"a pod of {job['metadata']['name']}",
-        )
-        codes = {Outcome.SUCCEEDED: 0, Outcome.FAILED: EXIT_USER_ERROR, Outcome.RETRY: 1}
-        code = codes[report.outcome] if code is None else code
-        terminated = {
-            "exitCode": code,
-            "reason": "Error" if code else "Completed",
-            "message": report.to_termination_message(),
-            "startedAt": TIME,
-            "finishedAt": TIME,
-        }
-        container = running[0]["spec"]["containers"][0]
+            seconds=60,
+        )[0]
+
+    def _end(self, job: Object, *, code: int, cause: str, message: str, evicted: bool = False) -> Object:
+        pod = self._unended(job)
+        terminated = {"exitCode": code, "reason": cause, "message": message, "startedAt": TIME, "finishedAt": TIME}
+        container = pod["spec"]["containers"][0]
         status = {
             "phase": "Failed" if code else "Succeeded",
             "containerStatuses": [
@@ -199,7 +217,8 @@ class World:
         }
         if evicted:
             status["conditions"] = [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": TIME}]
-        self.set_pod_status(running[0], status)
+        self.set_pod_status(pod, status)
+        return pod
 
     def end_well(self, job: Object, **result: Any) -> None:
         """End a Job's pod with a result."""

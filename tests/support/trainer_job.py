@@ -115,3 +115,24 @@ class Job:
     def report(self) -> TerminationReport:
         """What the last run left for the kubelet."""
         return TerminationReport.model_validate_json((self.folder / "termination").read_bytes())
+
+
+def train_here(job: Job) -> Any:
+    """Prepare a job and train it in this process, without publishing; return what is trained."""
+    from whetstone_api.training_distributed import World
+    from whetstone_trainer.distributed import Ranks, SilentReporter, find_place
+    from whetstone_trainer.fitting import train_fitting
+    from whetstone_trainer.prepare import prepare_data
+    from whetstone_trainer.progress import Progress
+    from whetstone_trainer.recipe import read_recipe
+    from whetstone_trainer.stopping import StopSignal
+
+    recipe = read_recipe(job.config)
+    return train_fitting(
+        job.config,
+        recipe,
+        prepared=prepare_data(job.config, recipe),
+        progress=Progress(SilentReporter()),
+        stop=StopSignal(),
+        ranks=Ranks(find_place(World())),
+    )

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from whetstone_trainer.attempts import remember
 from whetstone_trainer.device import compile_layers, uncompile_layers
 from whetstone_trainer.distributed import Ranks
-from whetstone_trainer.plan import Plan, remember
+from whetstone_trainer.plan import Plan
 
 log = logging.getLogger(__name__)
 

@@ -5,6 +5,10 @@ import os
 from pathlib import Path
 
 CONTROL_GROUP = Path("/sys/fs/cgroup")
+MEMORY_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
+"""Where control groups of version 2 and of version 1 have it."""
+UNLIMITED = 1 << 60
+"""Version 1 writes a number near the largest one for no limit."""
 
 
 def available_cpus() -> int:
@@ -19,7 +23,10 @@ def available_cpus() -> int:
 
 def memory_limit() -> int | None:
     """Return the bytes of main memory that the control group may take; None where it has no limit."""
-    try:
-        return int((CONTROL_GROUP / "memory.max").read_text())
-    except (OSError, ValueError):
-        return None
+    for name in MEMORY_LIMITS:
+        try:
+            limit = int((CONTROL_GROUP / name).read_text())
+        except (OSError, ValueError):
+            continue
+        return limit if limit < UNLIMITED else None
+    return None

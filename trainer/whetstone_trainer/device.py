@@ -15,6 +15,7 @@ import torch
 from peft.helpers import disable_input_dtype_casting
 from whetstone_api.vocabulary import Reason
 
+from whetstone_trainer.cpus import memory_limit
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.plan import Device, Plan
 
@@ -29,10 +30,15 @@ MAX_GRAPHS = 64
 """Graphs of one layer that are kept; every layer and every kind of lengths may need its own."""
 
 
-def find_device() -> Device:
-    """Return what this process trains on."""
+def find_device(*, sharing: int = 1) -> Device:
+    """Return what this process trains on.
+
+    Args:
+        sharing: Processes of this pod that train, between which its main memory is shared.
+    """
     if not torch.cuda.is_available():
-        return Device(is_gpu=False)
+        limit = memory_limit()
+        return Device(is_gpu=False, free=None if limit is None else limit // sharing)
     free, _ = torch.cuda.mem_get_info()
     major, _ = torch.cuda.get_device_capability()
     return Device(

@@ -135,14 +135,19 @@ class Ranks:
 
     def least(self, amount: int | None) -> int | None:
         """Return the smallest amount of any process; None where one has none. All of them must ask at the same time."""
-        if self.place.size == 1:
-            return amount
-        import torch.distributed as dist
-
-        amounts: list[int | None] = [None] * self.place.size
-        dist.all_gather_object(amounts, amount, group=self._patient)
+        amounts = self.gathered(amount)
         known = [one for one in amounts if one is not None]
         return min(known) if len(known) == len(amounts) else None
+
+    def gathered[T](self, value: T) -> list[T]:
+        """Return what each process passes here, by rank. All of them must ask at the same time."""
+        if self.place.size == 1:
+            return [value]
+        import torch.distributed as dist
+
+        values = [value] * self.place.size
+        dist.all_gather_object(values, value, group=self._patient)
+        return values
 
     def told[T](self, value: T) -> T:
         """Return what rank 0 passes here; the others' values are not looked at."""

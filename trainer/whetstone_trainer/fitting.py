@@ -1,6 +1,7 @@
 """Training that fits its device: with the chosen plan, and with a smaller one when memory runs out all the same."""
 
 import logging
+import os
 from pathlib import Path
 
 import torch
@@ -8,10 +9,11 @@ from torch._dynamo.exc import TorchDynamoException
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.vocabulary import Reason
 
+from whetstone_trainer.attempts import POD_VARIABLE, begin, go_on, remember
 from whetstone_trainer.device import find_device, release_memory
 from whetstone_trainer.distributed import Ranks
 from whetstone_trainer.errors import StoppedError, UserError
-from whetstone_trainer.plan import Plan, make_plan, remember, remembered
+from whetstone_trainer.plan import Plan, make_plan
 from whetstone_trainer.prepared import PreparedReport
 from whetstone_trainer.progress import Progress
 from whetstone_trainer.recipe import Recipe
@@ -20,6 +22,8 @@ from whetstone_trainer.train import Trained, train_adapter
 
 WORDS = 200
 """Characters of an error that go into a plan's reason."""
+NO_MAIN_MEMORY = "DefaultCPUAllocator: "
+"""What PyTorch's error says where main memory is refused; it has no class of its own."""
 log = logging.getLogger(__name__)
 
 
@@ -46,27 +50,41 @@ def train_fitting(
         UserError: As of `train_adapter`, or `DEVICE_TOO_SMALL` when no smaller plan is left.
         StoppedError: SIGTERM came, or the other processes must start anew with the smaller plan too.
     """
-    workspace = Path(config.workspace_path)
-    plan: Plan = make_plan(config, recipe.settings, prepared.dataset, find_device())
+    workspace, digest = Path(config.workspace_path), recipe.digest
+    device = find_device(sharing=ranks.place.local_size)
+    plan = make_plan(config, recipe.settings, prepared.dataset, device)
+    if ranks.place.is_first:
+        plan = go_on(plan, workspace, recipe_digest=digest, device=device, killed_pods=config.killed_pods)
     # Rank 0's for all: another process may have seen other free memory, or a plan that was remembered a moment ago.
-    plan = ranks.told(remembered(plan, workspace, recipe_digest=recipe.digest))
+    plan = ranks.told(plan)
+    pods = ranks.gathered(os.environ.get(POD_VARIABLE, ""))
     while True:
         log.info("plan: %s", plan.chosen().to_wire())
+        if ranks.place.is_first:
+            begin(plan, workspace, recipe_digest=digest, device=device, pods=pods)
+        progress.planned(plan.chosen())
         try:
             return train_adapter(config, recipe, plan, prepared=prepared, progress=progress, stop=stop, ranks=ranks)
-        except torch.OutOfMemoryError as error:
-            words = str(error).partition(". ")[0]
-            plan = _smaller(plan, words)
         except TorchDynamoException as error:
             if not (plan.compiled or plan.tries_compiling):
                 raise
             words = str(error).strip().partition("\n")[0][:WORDS]
             log.warning("the layers cannot be compiled here (%s); going on without", words)
             plan = plan.uncompiled(words)
-        remember(plan, workspace, recipe_digest=recipe.digest)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            words = str(error).partition(". ")[0][:WORDS]
+            plan = _smaller(plan, words)
+        remember(plan, workspace, recipe_digest=digest, device=device)
         release_memory()
         if config.world.ranks > 1:
             raise StoppedError(f"the plan does not work on a device ({words}); all processes start again with another")
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether an error of PyTorch's says that the device, or main memory, has no room left."""
+    return isinstance(error, torch.OutOfMemoryError) or NO_MAIN_MEMORY in str(error)
 
 
 def _smaller(plan: Plan, words: str) -> Plan:

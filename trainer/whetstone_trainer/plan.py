@@ -3,7 +3,6 @@
 Nothing here changes what is learned: rows of an optimizer step, their order and the weight of each token stay.
 """
 
-import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,32 +10,18 @@ from whetstone_api.jobs import TrainingConfig
 from whetstone_api.model_facts import ModelFacts
 from whetstone_api.training_backend import Backend
 from whetstone_api.training_data import DatasetReport
-from whetstone_api.training_plan import Attention, ChosenPlan, MemoryEstimate, MemoryPart, Packing, Switch
+from whetstone_api.training_plan import Attention, ChosenPlan, Packing, Switch
 from whetstone_api.training_settings import Method
 from whetstone_api.vocabulary import Reason
-from whetstone_api.wire import WireModel
 from whetstone_artifacts.model_facts import read_model_facts
 from whetstone_artifacts.serving_memory import quantity
-from whetstone_artifacts.training_choice import (
-    Choice,
-    Freedom,
-    choices,
-    fastest,
-    freedom_of,
-    memory_bytes,
-    most_sparing,
-    next_smaller,
-    shape_of,
-)
+from whetstone_artifacts.training_choice import Choice, Freedom, fastest, most_sparing, next_smaller
 
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.kernels import KERNELS, attention_of, cudnn_pays
+from whetstone_trainer.memory_estimate import beyond, checkpointing_of, choices_for, freedom_for, in_words
 from whetstone_trainer.recipe import Settings
-from whetstone_trainer.reference import reference_bytes
 
-log = logging.getLogger(__name__)
-
-FALLBACK_FILE = "plan.json"
 LARGE_MODEL = 1_000_000_000
 """Parameters from which activations are computed again where no estimate says whether they fit."""
 
@@ -47,7 +32,7 @@ class Device:
 
     Args:
         is_gpu: Whether it is an accelerator.
-        free: Its free memory in bytes; None where it is not known.
+        free: Its free memory in bytes, on a CPU the container's limit for one process; None where it is not known.
         flash_attention: Whether the kernels of `flash-attn` are there.
         compiler: Whether there is a C compiler, which compiled layers need.
     """
@@ -92,14 +77,33 @@ class Plan:
         """Whether activations are computed again."""
         return self.choice.checkpointing
 
-    def smaller(self) -> "Plan | None":
-        """Return the plan to go on with after this one ran out of memory, or None."""
+    @property
+    def words(self) -> str:
+        """What was chosen, in words."""
+        return f"micro-batch {self.micro_batch_size}{checkpointing_of(self.choice)}"
+
+    @property
+    def bounds(self) -> str:
+        """Why nothing smaller is left, in words."""
+        fields = {
+            "microBatchSize": self.freedom.micro_batch is not None and self.micro_batch_size > 1,
+            "gradientCheckpointing": self.freedom.checkpointing is False,
+        }
+        fixed = " and ".join(f"spec.plan.{name}" for name, is_fixed in fields.items() if is_fixed)
+        return f"{fixed} allows nothing smaller: leave it out in a new job" if fixed else "there is nothing smaller"
+
+    def smaller(self, fate: str = "ran out of memory") -> "Plan | None":
+        """Return the plan to go on with after this one did not fit, or None.
+
+        Args:
+            fate: What became of this one.
+        """
         choice = next_smaller(self.choice, self.freedom)
         if choice is None:
             return None
         how = "computed again" if choice.checkpointing else "kept"
         reason = (
-            f"micro-batch {self.micro_batch_size} ran out of memory, so {choice.micro_batch} with activations {how};"
+            f"micro-batch {self.micro_batch_size} {fate}, so {choice.micro_batch} with activations {how};"
             f" before that: {self.reason}"
         )
         return replace(self, choice=choice, reason=reason)
@@ -129,16 +133,6 @@ class Plan:
         )
 
 
-class Fallback(WireModel):
-    """What a training fell back to when memory ran out; kept in the workspace for the attempts after it."""
-
-    recipe_digest: str
-    micro_batch_size: int
-    checkpointing: bool
-    compiled: bool
-    reason: str
-
-
 def make_plan(config: TrainingConfig, settings: Settings, dataset: DatasetReport, device: Device) -> Plan:
     """Choose what `spec.plan` leaves open.
 
@@ -155,7 +149,7 @@ def make_plan(config: TrainingConfig, settings: Settings, dataset: DatasetReport
     attention = attention_of(config, flash_attention=device.flash_attention)
     cudnn, cudnn_reason = cudnn_pays(attention, dataset) if device.is_gpu else (False, "")
     padding_free, packing_reason = _packing(config, attention)
-    freedom = _freedom(config, settings, dataset)
+    freedom = freedom_for(config, settings, dataset)
     choice, memory_reason = _choose(config, dataset, facts, freedom, device)
     compiled, compile_reason = _compiled(config, device)
     return Plan(
@@ -170,104 +164,11 @@ def make_plan(config: TrainingConfig, settings: Settings, dataset: DatasetReport
     )
 
 
-def estimate_memory(config: TrainingConfig, settings: Settings, dataset: DatasetReport) -> MemoryEstimate | None:
-    """Return what the training will take of one device; None where the model's shape is not known.
-
-    Args:
-        config: The job's configuration.
-        settings: Hyperparameters as they take effect.
-        dataset: What Prepare found.
-
-    Raises:
-        UserError: `DEVICE_TOO_SMALL`: more than `spec.plan.deviceMemory`.
-    """
-    facts = read_model_facts(Path(config.base_model_path))
-    if facts is None:
-        return None
-    found = _choices(config, dataset, facts, _freedom(config, settings, dataset), is_gpu=config.on_accelerator)
-    best, least = found[0], most_sparing(found)
-    if config.plan.device_memory:
-        free = memory_bytes(config.plan.device_memory)
-        fitting = fastest(found, free=free)
-        if fitting is None:
-            raise UserError(
-                Reason.DEVICE_TOO_SMALL,
-                f"spec.plan.deviceMemory is {config.plan.device_memory}, and rows of {dataset.longest} tokens take"
-                f" {_size(least)} with micro-batch {least.micro_batch}{_again(least)}; shorten the longest rows"
-                " (hyperparameters.maxLength), lower lora.rank, or take a larger GPU",
-            )
-        best = fitting
-    return MemoryEstimate(
-        memory=_size(best),
-        least=_size(least),
-        plan=f"micro-batch {best.micro_batch}{_again(best)}, rows of {dataset.longest} tokens",
-        basis=[
-            MemoryPart(name=name, bytes=size) for name, size in (best.memory.parts() if best.memory else {}).items()
-        ],
-    )
-
-
-def fits(config: TrainingConfig, settings: Settings, dataset: DatasetReport, *, free: int) -> bool | None:
-    """Return whether any plan that `spec.plan` leaves open fits a device; None where the model's shape is not known.
-
-    Args:
-        config: The job's configuration.
-        settings: Hyperparameters as they take effect.
-        dataset: What Prepare found.
-        free: Free memory of the device in bytes.
-    """
-    facts = read_model_facts(Path(config.base_model_path))
-    if facts is None:
-        return None
-    found = _choices(config, dataset, facts, _freedom(config, settings, dataset), is_gpu=config.on_accelerator)
-    return fastest(found, free=free) is not None
-
-
-def remembered(plan: Plan, workspace: Path, *, recipe_digest: str) -> Plan:
-    """Return the plan that an earlier attempt of the same recipe fell back to, or the plan itself.
-
-    Args:
-        plan: The plan as it was made now.
-        workspace: Folder of the object in the workspace claim.
-        recipe_digest: What is asked.
-    """
-    try:
-        found = Fallback.model_validate_json((workspace / FALLBACK_FILE).read_bytes())
-    except (OSError, ValueError):
-        return plan
-    if found.recipe_digest != recipe_digest or plan.freedom.batch_size % found.micro_batch_size:
-        return plan
-    choice = Choice(micro_batch=found.micro_batch_size, checkpointing=found.checkpointing, memory=None)
-    return replace(plan, choice=choice, compiled=found.compiled, tries_compiling=False, reason=found.reason)
-
-
-def remember(plan: Plan, workspace: Path, *, recipe_digest: str) -> None:
-    """Keep a plan for the attempts after this one."""
-    fallback = Fallback(
-        recipe_digest=recipe_digest,
-        micro_batch_size=plan.micro_batch_size,
-        checkpointing=plan.checkpointing,
-        compiled=plan.compiled,
-        reason=plan.reason,
-    )
-    temporary = workspace / f".{FALLBACK_FILE}"
-    temporary.write_text(fallback.to_json())
-    temporary.replace(workspace / FALLBACK_FILE)
-
-
-def _freedom(config: TrainingConfig, settings: Settings, dataset: DatasetReport) -> Freedom:
-    return freedom_of(
-        config.plan,
-        batch_size=settings.batch_size // config.world.ranks,
-        typical_length=max(1, dataset.tokens // dataset.rows),
-    )
-
-
 def _choose(
     config: TrainingConfig, dataset: DatasetReport, facts: ModelFacts | None, freedom: Freedom, device: Device
 ) -> tuple[Choice, str]:
     rows = freedom.micro_batch or freedom.batch_size
-    if not device.is_gpu:
+    if not device.is_gpu and (facts is None or device.free is None):
         choice = Choice(micro_batch=rows, checkpointing=bool(freedom.checkpointing), memory=None)
         return choice, "on a CPU all rows of a step go at once, and activations are kept"
     if facts is None or device.free is None:
@@ -275,44 +176,12 @@ def _choose(
         large = facts is None or facts.parameters >= LARGE_MODEL
         choice = Choice(micro_batch=rows, checkpointing=large if again is None else again, memory=None)
         return choice, "there is no estimate for this architecture: all rows of a step are tried at once"
-    found = _choices(config, dataset, facts, freedom, is_gpu=True)
+    found = choices_for(config, dataset, facts, freedom, is_gpu=device.is_gpu)
     best = fastest(found, free=device.free)
     if best is None:
         best = most_sparing(found)
-        return best, f"{_size(best)} is estimated for the least, more than the {quantity(device.free)} that are free"
-    return best, f"{_size(best)} is estimated, {quantity(device.free)} are free{_over(found, best)}"
-
-
-def _over(found: list[Choice], best: Choice) -> str:
-    """Say what a faster choice would have taken."""
-    if found[0] is best:
-        return ""
-    return f"; micro-batch {found[0].micro_batch}{_again(found[0])} would take {_size(found[0])}"
-
-
-def _choices(
-    config: TrainingConfig, dataset: DatasetReport, facts: ModelFacts, freedom: Freedom, *, is_gpu: bool
-) -> list[Choice]:
-    shape = replace(
-        shape_of(
-            method=config.method,
-            lora=config.lora,
-            plan=config.plan,
-            quantization=config.quantization,
-            longest=dataset.longest,
-        ),
-        width=2 if is_gpu else 4,
-        shards=config.world.ranks if config.world.strategy.gathers_twice else 1,
-    )
-    shape = replace(shape, reference=reference_bytes(config, facts, shape))
-    if not is_gpu:
-        # As the plan on a CPU is: see `_choose`.
-        freedom = replace(
-            freedom,
-            micro_batch=freedom.micro_batch or freedom.batch_size,
-            checkpointing=bool(freedom.checkpointing),
-        )
-    return choices(facts, shape, freedom)
+        return best, f"{in_words(best)} is estimated for the least, more than the {quantity(device.free)} that are free"
+    return best, f"{in_words(best)} is estimated, {quantity(device.free)} are free{beyond(found, best)}"
 
 
 def _packing(config: TrainingConfig, attention: str) -> tuple[bool, str]:
@@ -364,11 +233,3 @@ def _shared(config: TrainingConfig) -> list[str]:
         else ", and the whole of it at the end of a forward pass"
     )
     return [f"each of {ranks} processes holds {held}{until} ({strategy})"]
-
-
-def _size(choice: Choice) -> str:
-    return quantity(choice.memory.total) if choice.memory else "an unknown amount"
-
-
-def _again(choice: Choice) -> str:
-    return " and checkpointing" if choice.checkpointing else " without checkpointing"

@@ -3,9 +3,11 @@
 import logging
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from whetstone_api.reports import ProgressReport
+from whetstone_api.training_plan import ChosenPlan
 from whetstone_api.training_result import PublishedAdapter
 from whetstone_api.training_stall import step_line
 from whetstone_artifacts.reporting import Reporter
@@ -58,6 +60,7 @@ class Progress:
             "whetstone_training_evaluation", "The latest evaluation.", ["metric"], registry=self.registry
         )
         self._steps: dict[str, int] = {}
+        self._plan: dict[str, Any] | None = None
 
     def serve(self, port: int = METRICS_PORT) -> None:
         """Serve `/metrics`; a port that is taken costs the metrics, not the training."""
@@ -75,6 +78,11 @@ class Progress:
             else:
                 self._watchdog.rest()
         self._reporter.send(ProgressReport(phase=name, **self._steps))
+
+    def planned(self, plan: ChosenPlan) -> None:
+        """Report how the device is used; each step tells it again, since of several reports the last one counts."""
+        self._plan = plan.to_wire()
+        self._reporter.send(ProgressReport(phase="Train", plan=self._plan, **self._steps))
 
     def published(self, adapter: PublishedAdapter) -> None:
         """Report what lies at the output place, at once: servers load it while this program ends."""
@@ -124,6 +132,7 @@ class Progress:
         self._reporter.send(
             ProgressReport(
                 phase="Train",
+                plan=self._plan,
                 **self._steps,
                 loss=round(loss, 6),
                 eta_seconds=None if eta_seconds is None else round(eta_seconds),

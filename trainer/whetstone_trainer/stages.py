@@ -18,13 +18,14 @@ from whetstone_artifacts.folders import beside
 from whetstone_artifacts.lock import output_lock
 from whetstone_artifacts.reporting import Reporter
 
+from whetstone_trainer.cpus import memory_limit
 from whetstone_trainer.data_fetch import fetch_datasets
 from whetstone_trainer.distributed import Ranks, SilentReporter, find_place
 from whetstone_trainer.errors import outcome_of
 from whetstone_trainer.failpoints import failpoint
 from whetstone_trainer.launch import launch, node_index
+from whetstone_trainer.memory_estimate import estimate_memory, memory_warning
 from whetstone_trainer.merge import merge_adapter, merged_model, publish_merged, read_adapter, require_mergeable
-from whetstone_trainer.plan import estimate_memory
 from whetstone_trainer.prepare import prepare_data
 from whetstone_trainer.prepared import PreparedReport, read_report
 from whetstone_trainer.progress import Progress
@@ -58,12 +59,20 @@ def run_prepare(config: TrainingConfig, progress: Progress, _stop: StopSignal) -
         return adopted
     progress.phase("Prepare")
     report = prepare_data(config, recipe)
-    estimate = estimate_memory(expected(config, recipe.settings, report.dataset), recipe.settings, report.dataset)
+    asked, settings, limit = expected(config, recipe.settings, report.dataset), recipe.settings, memory_limit()
+    # The pods that train have the same limit.
+    limit = limit // config.world.processes_per_node if limit else None
+    estimate = estimate_memory(asked, settings, report.dataset, limit=limit)
+    warning = memory_warning(asked, settings, report.dataset, limit=limit)
     return TerminationReport(
         outcome=Outcome.SUCCEEDED,
         reason=Reason.SUCCEEDED,
         message=f"{report.dataset.rows} rows with {report.dataset.tokens} tokens are prepared",
-        result={"dataset": report.dataset.to_wire(), **({"estimate": estimate.to_wire()} if estimate else {})},
+        result={
+            "dataset": report.dataset.to_wire(),
+            **({"estimate": estimate.to_wire()} if estimate else {}),
+            **({"warnings": [warning]} if warning else {}),
+        },
     )
 
 
@@ -105,7 +114,9 @@ def run_train(config: TrainingConfig, progress: Progress, stop: StopSignal) -> T
         progress.phase("Train")
         if first:
             progress.tracking.start(config, recipe.content)
-        config = settled(config, recipe.settings, prepared.dataset, free=ranks.least(find_device().free))
+        # Shares are for the memory of accelerators: on CPUs each process reads the whole base all the same.
+        free = ranks.least(device.free if (device := find_device()).is_gpu else None)
+        config = settled(config, recipe.settings, prepared.dataset, free=free)
         trained = train_fitting(config, recipe, prepared=prepared, progress=progress, stop=stop, ranks=ranks)
         if not first:
             # Where the model is not what servers have, rank 0 loads that for itself.

@@ -7,7 +7,7 @@ from whetstone_api.training_data import DatasetReport
 from whetstone_api.training_distributed import Strategy
 from whetstone_artifacts.training_choice import memory_bytes
 
-from whetstone_trainer.plan import fits
+from whetstone_trainer.memory_estimate import fits
 from whetstone_trainer.recipe import Settings
 
 log = logging.getLogger(__name__)

@@ -63,6 +63,13 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = {
         " each other. Where steps just take that long, raise `spec.stall.minutes`; then ask for a"
         " [retry](#ask-for-a-retry).",
     ),
+    Reason.OUT_OF_MEMORY: Remedy(
+        on=WAITS,
+        look=(ESTIMATE, TRAINING_PODS),
+        do="Nothing: the next pod goes on from the newest checkpoint, on a CPU with a smaller plan, which `status.plan`"
+        " has. For the larger, faster one raise `spec.resources.limits.memory`; on a GPU do so if it happens again,"
+        " since no plan changes what main memory is for there ([plan](loratrainingjob.md#memory-on-a-cpu)).",
+    ),
     Reason.MERGING: Remedy(on=WAITS, look=(TRAINING_LOG,), do="Wait: the adapter itself is published already."),
     Reason.WORLD_MISMATCH: Remedy(
         on=FAILS,
@@ -111,7 +118,8 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = {
         on=FAILS,
         look=(ESTIMATE, TRAINING_LOG),
         do="Shorten the longest rows (`hyperparameters.maxLength`), leave `plan.microBatchSize` and"
-        " `plan.gradientCheckpointing` out, lower `lora.rank`, quantize the base, or take a larger GPU;"
+        " `plan.gradientCheckpointing` out, lower `lora.rank`, quantize the base, or take a larger GPU; on a CPU raise"
+        " `spec.resources.limits.memory` and ask for a [retry](#ask-for-a-retry);"
         " `whetstone estimate` says beforehand what fits ([training-memory.md](training-memory.md)).",
     ),
     Reason.NO_CHAT_TEMPLATE: Remedy(

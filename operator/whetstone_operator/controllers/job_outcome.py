@@ -18,6 +18,8 @@ from whetstone_operator.resources.distributed import index_of
 from whetstone_operator.resources.fetching import FETCH_CONTAINER
 from whetstone_operator.resources.job_pod import CONTAINER
 
+OUT_OF_MEMORY = "OOMKilled"
+"""The kubelet's reason where the kernel killed a container for want of memory."""
 LAST_WORDS = 600
 """Characters of a crashed pod's log that a condition's message shows."""
 WAITING_PROBLEMS = frozenset(
@@ -122,6 +124,12 @@ def pod_problem(pods: Sequence[Mapping[str, Any]]) -> str | None:
     return None
 
 
+def ended_for_memory(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod's container has ended since the kernel killed it, or a process in it, for want of memory."""
+    ending = _ending(pod)
+    return ending is not None and ending.cause == OUT_OF_MEMORY and ending.exit_code != 0
+
+
 def attempts(job: Mapping[str, Any]) -> int:
     """Return how many pods the Job has started."""
     status = job.get("status", {})
@@ -195,7 +203,8 @@ def _last_words(ending: Ending) -> str:
     if ending.report is not None:
         return ending.report.message
     said = ending.words or "nothing"
-    return f"{said} (exit code {ending.exit_code}, {ending.cause})"
+    fix = "; give it more in spec.resources.limits.memory and ask for a retry" if ending.cause == OUT_OF_MEMORY else ""
+    return f"{said} (exit code {ending.exit_code}, {ending.cause}){fix}"
 
 
 def _ending(pod: Mapping[str, Any]) -> Ending | None:

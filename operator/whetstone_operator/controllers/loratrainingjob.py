@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 from whetstone_api.loratrainingjob import LoRATrainingJob
@@ -28,7 +29,8 @@ from whetstone_operator.controllers.datasets import (
 )
 from whetstone_operator.controllers.init_adapter import resolve_init_adapter, resolve_reference_adapter
 from whetstone_operator.controllers.job_changes import follow_changes
-from whetstone_operator.controllers.job_outcome import attempts
+from whetstone_operator.controllers.job_outcome import attempts, is_finished
+from whetstone_operator.controllers.memory_kills import hand_on_kills, kills_before
 from whetstone_operator.controllers.publication import hear_publication, withdraw_publication
 from whetstone_operator.controllers.pushes import (
     keep_what_is_done,
@@ -53,7 +55,7 @@ from whetstone_operator.controllers.run_to_end import (
 from whetstone_operator.controllers.stall import watch_steps
 from whetstone_operator.controllers.training_cost import training_cost
 from whetstone_operator.controllers.training_pods import require_pods
-from whetstone_operator.controllers.training_progress import progress_of
+from whetstone_operator.controllers.training_progress import hear_plan, progress_of
 from whetstone_operator.controllers.workspace import require_workspace
 from whetstone_operator.kinds import CONFIG_MAP, POD, Key
 from whetstone_operator.resources.distributed import JOB_NAME_LABEL, world_problem
@@ -103,11 +105,13 @@ class Attempt:
         self._reference: Source | None = None
         self._collected: dict[str, FileSource] = {}
         self._published: TerminationReport | None = None
+        self._killed: str | None = None
 
     def steps(self) -> list[Step[LoRATrainingJob]]:
         """Return the steps in their order."""
         return [
             self.find_jobs,
+            self.hand_on_kills,
             self.change,
             self.suspend,
             self.progress,
@@ -128,6 +132,10 @@ class Attempt:
         found = await asyncio.gather(*(find_job(work, name) for name in names.values()))
         self._jobs = {stage: job for stage, job in zip(names, found, strict=True) if job is not None}
 
+    async def hand_on_kills(self, work: Training) -> None:
+        """Tell the next pod of those that were killed for want of memory, before anything takes them away."""
+        self._killed = await hand_on_kills(work, self._jobs.get(TRAIN))
+
     async def change(self, work: Training) -> None:
         """Follow what of the spec may change."""
         await follow_changes(work, self._jobs)
@@ -140,6 +148,8 @@ class Attempt:
         """Take over the latest report."""
         if TRAIN in self._jobs:
             work.status["attempts"] = attempts(self._jobs[TRAIN])
+            if not is_finished(self._jobs[TRAIN]):
+                hear_plan(work)
         reported = due_report(work)
         if reported is None:
             return
@@ -196,7 +206,8 @@ class Attempt:
         await require_datasets(work)
         await require_workspace(work)
         await require_pods(work, self._plan(work))
-        await work.context.kube.apply(training_config_map(self._plan(work)))
+        plan = replace(self._plan(work), killed_pods=await kills_before(work))
+        await work.context.kube.apply(training_config_map(plan))
 
     async def prepare(self, work: Training) -> None:
         """Render, mask and count the data; skipped once training has begun."""
@@ -211,6 +222,7 @@ class Attempt:
         if "estimate" in result:
             estimate = read_result(work, MemoryEstimate, result["estimate"], reporter="trainer")
             work.status["estimate"] = estimate.to_wire()
+        _take_warnings(work, report)
         if "adapter" in result:
             self._published = report
         else:
@@ -279,6 +291,10 @@ class Attempt:
             work.conditions.remove(ConditionType.QUOTA_RESERVED)
         try:
             return await finished_report(work, job, reason=reason)
+        except Waiting as waiting:
+            if stage != TRAIN or self._killed is None or waiting.reason != reason:
+                raise
+            raise Waiting(Reason.OUT_OF_MEMORY, self._killed, waiting.after_seconds) from None
         except JobFailed as failed:
             # A merge or a push that fails takes nothing back: what is published stays. Nor does a Prepare that fails
             # before it looks, after an earlier attempt has published.
@@ -363,8 +379,12 @@ def _take_adapter(work: Training, report: TerminationReport) -> None:
     work.status["adapter"] = adapter.to_wire()
     if "plan" in report.result:
         work.status["plan"] = read_result(work, ChosenPlan, report.result["plan"], reporter="trainer").to_wire()
-    if warnings := report.result.get("warnings"):
-        work.status["warnings"] = [str(text)[:MAX_WARNING] for text in warnings[:MAX_WARNINGS]]
+    _take_warnings(work, report)
     metrics = report.result.get("metrics") or {}
     if metrics:
         work.status["metrics"] = {str(name): str(value)[:32] for name, value in metrics.items()}
+
+
+def _take_warnings(work: Training, report: TerminationReport) -> None:
+    if warnings := report.result.get("warnings"):
+        work.status["warnings"] = [str(text)[:MAX_WARNING] for text in warnings[:MAX_WARNINGS]]

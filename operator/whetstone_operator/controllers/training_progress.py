@@ -1,11 +1,29 @@
-"""A pod's report as `status.progress` of a LoRATrainingJob."""
+"""A pod's report as `status.progress` and `status.plan` of a LoRATrainingJob."""
 
+import logging
 import math
 
+from pydantic import ValidationError
+from whetstone_api.loratrainingjob import LoRATrainingJob
+from whetstone_api.training_plan import ChosenPlan
 from whetstone_api.training_result import TrainingProgress
 
 from whetstone_operator.runtime.clock import to_rfc3339
 from whetstone_operator.runtime.progress import Reported
+from whetstone_operator.runtime.reconcile import Work
+
+logger = logging.getLogger(__name__)
+
+
+def hear_plan(work: Work[LoRATrainingJob]) -> None:
+    """Write the plan by which the training says that it is at work into the status."""
+    reported = work.context.board.get(work.key)
+    if reported is None or reported.report.plan is None:
+        return
+    try:
+        work.status["plan"] = ChosenPlan.model_validate(reported.report.plan).to_wire()
+    except ValidationError as error:
+        logger.warning("%s reports a plan of another form (%d errors)", work.key, error.error_count())
 
 
 def progress_of(reported: Reported) -> TrainingProgress:

@@ -3,7 +3,7 @@
 The Job Merge also copies what is published to the places of `output.push`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +57,7 @@ class TrainingPlan:
         stalls: How often the training has hung.
         collected: Rows of BenchmarkRuns, by the name of their dataset.
         served_rank: Highest rank that the ModelServer of the base model loads; None for no limit known.
+        killed_pods: Uids of the pods of earlier attempts that were killed for want of memory.
     """
 
     job: LoRATrainingJob
@@ -68,6 +69,7 @@ class TrainingPlan:
     stalls: int = 0
     collected: Mapping[str, FileSource] = field(default_factory=dict)
     served_rank: int | None = None
+    killed_pods: Sequence[str] = ()
 
 
 def config_name(job: LoRATrainingJob) -> str:
@@ -114,6 +116,7 @@ def training_config(plan: TrainingPlan) -> TrainingConfig:
         on_accelerator=asks_for_devices(job.spec.resources.to_wire() if job.spec.resources else None),
         checkpoint=job.spec.checkpoint,
         world=world_of(job),
+        killed_pods=list(plan.killed_pods),
         workspace_path=workspace,
         output_path=job.spec.output.adapter.mount_path,
         output_uri=job.spec.output.adapter.uri,

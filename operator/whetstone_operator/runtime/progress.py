@@ -23,7 +23,8 @@ class Reported:
 
 
 def _is_news(report: ProgressReport, before: ProgressReport) -> bool:
-    return report.phase != before.phase or report.adapter not in (None, before.adapter)
+    told = (report.adapter, before.adapter), (report.plan, before.plan)
+    return report.phase != before.phase or any(now not in (None, earlier) for now, earlier in told)
 
 
 class ProgressBoard:

@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.vocabulary import Reason
-from whetstone_operator.controllers.job_outcome import Failed, Lost, Running, Succeeded, attempts, judge, newest_ending
+from whetstone_operator.controllers.job_outcome import (
+    Failed,
+    Lost,
+    Running,
+    Succeeded,
+    attempts,
+    ended_for_memory,
+    judge,
+    newest_ending,
+)
 
 
 def make_job(condition: str | None = None, *, reason: str = "", **status: Any) -> dict[str, Any]:
@@ -106,6 +115,26 @@ def test_crashed_job_tells_its_last_words_and_count() -> None:
     assert outcome.reason is Reason.ATTEMPTS_EXHAUSTED
     assert "failed 2 times" in outcome.message
     assert "RuntimeError: out of luck (exit code 1" in outcome.message
+
+
+def killed_for_memory(*, code: int = 137) -> dict[str, Any]:
+    """A pod, or a process of it, that the kernel has killed, as the kubelet tells it."""
+    pod = make_pod(message="", code=code)
+    pod["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled"
+    return pod
+
+
+def test_end_for_want_of_memory_is_told_apart() -> None:
+    assert ended_for_memory(killed_for_memory())
+    assert ended_for_memory(killed_for_memory(code=75))
+    assert not ended_for_memory(killed_for_memory(code=0))
+    assert not ended_for_memory(make_pod(message="", code=137))
+
+
+def test_job_that_gave_up_for_want_of_memory_names_the_field() -> None:
+    outcome = judge(make_job("Failed", reason="BackoffLimitExceeded", failed=3), [killed_for_memory()])
+    assert isinstance(outcome, Failed)
+    assert "(exit code 137, OOMKilled); give it more in spec.resources.limits.memory" in outcome.message
 
 
 @pytest.mark.parametrize("cause", ["PodFailurePolicy", "BackoffLimitExceeded", "DeadlineExceeded"])

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from whetstone_artifacts.training_choice import Choice, Freedom
+from whetstone_trainer.attempts import go_on
 from whetstone_trainer.distributed import Place, Ranks
-from whetstone_trainer.plan import Plan, remembered
+from whetstone_trainer.plan import Device, Plan
 
 pytestmark = pytest.mark.torch
 PLAN = Plan(
@@ -104,10 +105,11 @@ def test_short_training_does_not_pay_for_compiling(run: Run) -> None:
 @pytest.mark.parametrize("compiled", [0.5, 2.0])
 def test_later_attempts_do_as_was_decided(run: Run, compiled: float) -> None:
     decided = run.go(max_steps=1000, plain=1.0, compiled=compiled)
-    again = remembered(PLAN, run.workspace, recipe_digest="r")
+    on_gpu = {"device": Device(is_gpu=True), "killed_pods": []}
+    again = go_on(PLAN, run.workspace, recipe_digest="r", **on_gpu)
     assert (again.compiled, again.tries_compiling) == (compiled < 1, False)
     assert again.reason == decided.reason
-    assert remembered(PLAN, run.workspace, recipe_digest="other").tries_compiling
+    assert go_on(PLAN, run.workspace, recipe_digest="other", **on_gpu).tries_compiling
 
 
 def test_attempt_that_ends_within_the_trial_decides_nothing(run: Run) -> None:

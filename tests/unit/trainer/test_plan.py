@@ -7,13 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.trainer_job import Job, chat_row
+from support.trainer_job import Job, chat_row, train_here
 from whetstone_api.model_facts import ModelFacts
 from whetstone_api.training_data import DatasetReport, Lengths
-from whetstone_artifacts.reporting import Reporter
+from whetstone_artifacts.training_choice import memory_bytes
+from whetstone_trainer import memory_estimate
 from whetstone_trainer import plan as plans
 from whetstone_trainer.errors import UserError
-from whetstone_trainer.plan import Device, Plan, estimate_memory, make_plan, remember, remembered
+from whetstone_trainer.memory_estimate import estimate_memory, memory_warning
+from whetstone_trainer.plan import Device, Plan, make_plan
 from whetstone_trainer.recipe import read_recipe
 
 MakeJob = Callable[[str], Job]
@@ -39,7 +41,8 @@ LLAMA_3B = ModelFacts(
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiny model passes for one of three billion parameters."""
-    monkeypatch.setattr(plans, "read_model_facts", lambda folder: LLAMA_3B)
+    for module in (plans, memory_estimate):
+        monkeypatch.setattr(module, "read_model_facts", lambda folder: LLAMA_3B)
 
 
 def data(longest: int, *, rows: int = 1000) -> DatasetReport:
@@ -51,10 +54,55 @@ def planned(job: Job, device: Device, dataset: DatasetReport, **fixed: Any) -> P
     return make_plan(job.config, read_recipe(job.config).settings, dataset, device)
 
 
-def test_on_a_cpu_all_rows_go_at_once_as_they_are(job: Job) -> None:
+def test_on_a_cpu_without_a_limit_all_rows_go_at_once_as_they_are(job: Job) -> None:
     chosen = planned(job, CPU, data(100)).chosen()
     assert (chosen.micro_batch_size, chosen.gradient_checkpointing, chosen.compiled) == (4, False, False)
     assert (chosen.packing, chosen.attention) == ("Padded", "sdpa")
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize(("free", "micro", "again"), [(256, 8, False), (64, 2, False), (24, 2, True), (4, 1, True)])
+def test_on_a_cpu_the_limit_of_the_container_decides(job: Job, free: int, micro: int, again: bool) -> None:
+    job.values["hyperparameters"]["batchSize"] = 8
+    found = planned(job, Device(is_gpu=False, free=free * GIB), data(2048))
+    assert (found.micro_batch_size, found.checkpointing) == (micro, again), found.reason
+    assert f"{free}.00Gi" in found.reason
+
+
+@pytest.mark.usefixtures("large")
+def test_prepare_refuses_what_no_plan_brings_into_the_container(job: Job) -> None:
+    settings = read_recipe(job.config).settings
+
+    def least(**plan: Any) -> int:
+        job.values["plan"] = plan
+        found = estimate_memory(job.config, settings, data(2048), limit=256 * GIB)
+        assert found is not None
+        return memory_bytes(found.least)
+
+    enough = least()
+    assert least(microBatchSize=4) > enough
+    job.values["plan"] = {}
+    for limit, warns in ((enough * 2, False), (int(enough * 0.9), True)):
+        found = estimate_memory(job.config, settings, data(2048), limit=limit)
+        assert found is not None
+        warning = memory_warning(job.config, settings, data(2048), limit=limit)
+        assert (warning is not None) is warns
+        assert warning is None or "the kernel may kill the training" in warning
+    weights = 4 * LLAMA_3B.parameters
+    with pytest.raises(UserError, match=r"spec.resources.limits.memory leaves .*raise spec.resources") as caught:
+        estimate_memory(job.config, settings, data(2048), limit=weights)
+    assert caught.value.reason == "DeviceTooSmall"
+    job.values["onAccelerator"] = True
+    assert estimate_memory(job.config, settings, data(2048), limit=weights) is not None
+    assert memory_warning(job.config, settings, data(2048), limit=weights) is None
+
+
+@pytest.mark.usefixtures("large")
+def test_where_the_adapted_modules_are_not_known_prepare_only_warns(job: Job) -> None:
+    settings = read_recipe(job.config).settings
+    job.values["lora"]["targetModules"] = ["wqkv"]
+    assert estimate_memory(job.config, settings, data(2048), limit=GIB) is not None
+    assert memory_warning(job.config, settings, data(2048), limit=GIB) is not None
 
 
 @pytest.mark.usefixtures("large")
@@ -181,46 +229,17 @@ def test_reference_of_pairs_is_counted_as_it_is_loaded(
     assert reference(**stacked, reference={"adapterPath": folder}) == 2 * LLAMA_3B.parameters
 
 
-def test_what_was_fallen_back_to_holds_for_the_same_recipe(job: Job, tmp_path: Path) -> None:
-    first = planned(job, CPU, data(100))
-    smaller = first.smaller()
-    assert smaller is not None
-    remember(smaller, tmp_path, recipe_digest="sha256:a")
-    found = remembered(first, tmp_path, recipe_digest="sha256:a")
-    assert (found.micro_batch_size, found.reason) == (smaller.micro_batch_size, smaller.reason)
-    assert remembered(first, tmp_path, recipe_digest="sha256:b") == first
-
-
 ROWS = [chat_row("q" * (number % 5), f"a{number}" * (1 + number % 7)) for number in range(12)]
 """Rows of unequal lengths and with unequal shares of learned tokens."""
 
 
 def trained(job: Job, **fixed: Any) -> tuple[Any, list[float]]:
     """Train a job in this process; return the result and the loss of each step."""
-    from whetstone_api.training_distributed import World
-    from whetstone_trainer.distributed import Ranks, find_place
-    from whetstone_trainer.fitting import train_fitting
-    from whetstone_trainer.prepare import prepare_data
-    from whetstone_trainer.progress import Progress
-    from whetstone_trainer.stopping import StopSignal
-
     job.write(ROWS)
     job.values["lora"]["dropout"] = "0"
     job.values["hyperparameters"] = {"epochs": 2, "batchSize": 4, "learningRate": "1e-2"}
     job.values["plan"] = fixed
-    recipe = read_recipe(job.config)
-    reporter = Reporter(url="http://127.0.0.1:9/v1/reports", token_path=job.folder / "absent")
-    try:
-        result = train_fitting(
-            job.config,
-            recipe,
-            prepared=prepare_data(job.config, recipe),
-            progress=Progress(reporter),
-            stop=StopSignal(),
-            ranks=Ranks(find_place(World())),
-        )
-    finally:
-        reporter.close()
+    result = train_here(job)
     state = json.loads((job.workspace / "checkpoints" / "checkpoint-6" / "trainer_state.json").read_bytes())
     return result, [entry["loss"] for entry in state["log_history"] if "loss" in entry]
 
@@ -269,8 +288,9 @@ def test_no_plan_changes_what_is_learned(
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("on_gpu", [True, False])
 def test_out_of_memory_halves_the_micro_batch_and_goes_on(
-    job: Job, plain: list[float], monkeypatch: pytest.MonkeyPatch
+    job: Job, plain: list[float], monkeypatch: pytest.MonkeyPatch, on_gpu: bool
 ) -> None:
     import torch
     from trl import SFTTrainer
@@ -279,7 +299,9 @@ def test_out_of_memory_halves_the_micro_batch_and_goes_on(
 
     def limited(trainer: Any, model: Any, inputs: Any, *more: Any) -> Any:
         if len(inputs["input_ids"]) > 1 and trainer.state.global_step >= 2:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
+            if on_gpu:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
+            torch.empty(1 << 60, dtype=torch.uint8)
         return step(trainer, model, inputs, *more)
 
     monkeypatch.setattr(SFTTrainer, "training_step", limited)
@@ -311,7 +333,7 @@ def test_where_compiling_fails_the_training_goes_on_without(
     """The image has no compiler for CPUs, so that compiling fails for real; with `Auto` after the first steps."""
     from whetstone_trainer import compile_trial, fitting
 
-    monkeypatch.setattr(fitting, "find_device", lambda: Device(is_gpu=True, free=GIB, compiler=True))
+    monkeypatch.setattr(fitting, "find_device", lambda **_: Device(is_gpu=True, free=GIB, compiler=True))
     for name, value in (("WARM_UP", 1), ("TIMED", 1), ("COMPILE_SECONDS", 0.0)):
         monkeypatch.setattr(compile_trial, name, value)
     result, losses = trained(job, compile=asked, microBatchSize=4, gradientCheckpointing="Disabled")

@@ -9,6 +9,7 @@ import pytest
 from support.trainer_job import Job
 from whetstone_api.reports import ProgressReport
 from whetstone_api.trainer_status import TOKEN_VARIABLE, URL_VARIABLE, TrainerStatusMessage
+from whetstone_api.training_plan import ChosenPlan, Packing
 
 pytestmark = pytest.mark.torch
 
@@ -100,3 +101,27 @@ def test_step_is_shown_in_series_and_report() -> None:
     assert progress.registry.get_sample_value("whetstone_training_evaluation", {"metric": "evalLoss"}) == 0.25
     progress.phase("Verify")
     assert sent[-1] == ProgressReport(phase="Verify", step=3, max_steps=12)
+
+
+def test_plan_is_told_with_each_step_since_only_the_latest_report_counts() -> None:
+    from whetstone_trainer.progress import Progress
+
+    sent: list[ProgressReport] = []
+
+    class Reporter:
+        def send(self, report: ProgressReport, *, at_once: bool = False) -> None:
+            sent.append(report)
+
+    progress = Progress(Reporter())  # type: ignore[arg-type]
+    plan = ChosenPlan(
+        micro_batch_size=2,
+        gradient_checkpointing=False,
+        packing=Packing.PADDED,
+        attention="sdpa",
+        compiled=False,
+        reason="micro-batch 4 was killed",
+    )
+    progress.planned(plan)
+    progress.step(step=1, max_steps=2, loss=0.5, eta_seconds=None, tokens_per_second=None)
+    progress.phase("Verify")
+    assert [report.plan for report in sent] == [plan.to_wire(), plan.to_wire(), None]

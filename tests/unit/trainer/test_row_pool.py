@@ -119,6 +119,10 @@ def test_cpus_and_memory_are_those_of_the_container(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(cpus, "CONTROL_GROUP", tmp_path)
     monkeypatch.setattr(cpus.os, "sched_getaffinity", lambda _: set(range(16)))
     assert (cpus.available_cpus(), cpus.memory_limit()) == (16, None)
+    (tmp_path / "memory").mkdir()
+    for text, limit in (("2147483648\n", 2 << 30), ("9223372036854771712\n", None)):
+        (tmp_path / "memory" / "memory.limit_in_bytes").write_text(text)
+        assert cpus.memory_limit() == limit
     (tmp_path / "cpu.max").write_text("250000 100000\n")
     (tmp_path / "memory.max").write_text("4294967296\n")
     assert (cpus.available_cpus(), cpus.memory_limit()) == (3, 4 << 30)

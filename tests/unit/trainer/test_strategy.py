@@ -7,7 +7,8 @@ from support.trainer_job import Job
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.training_data import DatasetReport
 from whetstone_artifacts.training_choice import memory_bytes
-from whetstone_trainer.plan import Device, estimate_memory, make_plan
+from whetstone_trainer.memory_estimate import estimate_memory
+from whetstone_trainer.plan import Device, make_plan
 from whetstone_trainer.prepare import prepare_data
 from whetstone_trainer.recipe import Settings, read_recipe
 from whetstone_trainer.strategy import expected, settled

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 import yaml
 from integration.api import Api, Object
+from integration.engine_pods import SERVER_SPEC, Kubelet
 from integration.operator_process import OperatorProcess, account_kubeconfig, running_operator
-from integration.world import ADAPTER, DATASET, RESULTS, World
+from integration.world import ADAPTER, DATASET, RESULTS, World, user_error
 from support.argocd import RETRIED_SECONDS, ArgoCD
 from support.charts import SYSTEM_NAMESPACE
 from support.git_repository import GitRepository, served_repository
+from support.kueue import Kueue
 from support.waiting import eventually
+from whetstone_api.vocabulary import API_VERSION
 from whetstone_dev.controlplane import ControlPlane
 from whetstone_dev.places import CHECKOUT
 
@@ -114,9 +117,8 @@ def health(argocd: ArgoCD, **expected: str) -> None:
 
 
 def identities(world: World) -> dict[str, tuple[str, int]]:
-    """Return uid and generation of our objects, and of all Jobs."""
-    jobs = world.api.list("Job", namespace=world.namespace)
-    found = [*jobs, *(world.get(kind, name) for kind, name in OURS.items())]
+    """Return uid and generation of all our objects, and of all Jobs."""
+    found = [one for kind in (*OURS, "Job") for one in world.api.list(kind, namespace=world.namespace)]
     return {one["metadata"]["name"]: (one["metadata"]["uid"], one["metadata"]["generation"]) for one in found}
 
 
@@ -185,6 +187,73 @@ def test_what_others_may_change_is_no_difference(argocd: ArgoCD, team: GitReposi
     argocd.wait_health(TEAM, f"{TRAINING}/queued", "Progressing")
 
 
+def manifest(kind: str, name: str, spec: Object) -> Object:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def another_training(name: str, **fields: Any) -> Object:
+    """Return the training of the examples under another name and with another output."""
+    [training] = objects(EXAMPLES / "loop" / "training.yaml")
+    return manifest(
+        TRAINING, name, {**training["spec"], "output": {"adapter": {"uri": f"pvc://adapters/{name}"}}, **fields}
+    )
+
+
+def test_what_has_failed_is_degraded_and_what_is_suspended_is_told_so(
+    argocd: ArgoCD, team: GitRepository, world: World
+) -> None:
+    [server] = objects(EXAMPLES / "loop" / "server.yaml")
+    idle = manifest("ModelServer", "idle", {**server["spec"], "adapters": [], "aliases": [], "replicas": 0})
+    commit = team.commit({"loop/more.yaml": [another_training("held", suspend=True), another_training("bad"), idle]})
+    argocd.wait_synced(TEAM, commit)
+    world.end_pod(world.wait_job("bad", "prepare"), user_error("DatasetInvalid", "row 3 is no conversation"))
+    world.end_pod(world.wait_job(OURS[TRAINING], "prepare"), user_error("DatasetInvalid", "row 5 is no conversation"))
+    for resource, word in {
+        f"{TRAINING}/bad": "Degraded",
+        f"{TRAINING}/{OURS[TRAINING]}": "Degraded",
+        f"{TRAINING}/held": "Suspended",
+        "ModelServer/idle": "Suspended",
+        # It waits for an adapter that will not come, and serves its base all the same once its engine runs.
+        "ModelServer/smollm2": "Progressing",
+    }.items():
+        argocd.wait_health(TEAM, resource, word)
+    assert_at_rest(argocd, world)
+    # What has failed is not tried again by a sync; a suspended job begins with a commit that says so.
+    argocd.wait_synced(TEAM, team.commit({"loop/more.yaml": [another_training("held", suspend=False), idle]}))
+    world.wait_job("held", "prepare")
+    argocd.wait_health(TEAM, f"{TRAINING}/held", "Progressing")
+
+
+def test_adapters_that_are_loaded_while_a_server_runs_are_no_difference(
+    argocd: ArgoCD, team: GitRepository, world: World, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    with Kubelet(world, operator, tmp_path / "node") as kubelet:
+        spec = {**SERVER_SPEC, "adapterCapacity": {"maxLoras": 4, "maxRank": 16}}
+        first, second = (kubelet.claims.publish(name, alpha=alpha) for name, alpha in (("first", 50), ("second", 80)))
+
+        def commit(sources: dict[str, Object]) -> None:
+            adapters = [{"name": name, "source": source} for name, source in sources.items()]
+            server = manifest("ModelServer", "hot", {**spec, "adapters": adapters})
+            argocd.wait_synced(TEAM, team.commit({"loop/hot.yaml": [server]}))
+
+        team.commit({"loop/server.yaml": None})
+        commit({"one": first})
+        world.wait_reason("ModelServer", "hot", "Verified", condition="AdapterEffective")
+        argocd.wait_health(TEAM, "ModelServer/hot", "Healthy")
+        pods = [pod["metadata"]["uid"] for pod in world.engine_pods("hot")]
+        commit({"one": first, "two": second})
+        eventually(
+            lambda: (
+                [one.get("effectiveReplicas") for one in world.get("ModelServer", "hot")["status"]["adapters"]]
+                == [1, 1]
+            ),
+            what="both adapters work",
+        )
+        assert [pod["metadata"]["uid"] for pod in world.engine_pods("hot")] == pods
+        argocd.wait_health(TEAM, "ModelServer/hot", "Healthy")
+        assert_at_rest(argocd, world)
+
+
 def test_prune_and_revert(argocd: ArgoCD, team: GitRepository, world: World) -> None:
     finish(world)
     gone = team.commit({"loop/training.yaml": None})
@@ -211,3 +280,40 @@ def test_a_changed_recipe_is_refused_and_a_revert_mends_it(argocd: ArgoCD, team:
     argocd.wait_synced(TEAM, team.revert(), seconds=RETRIED_SECONDS)
     assert identities(world) == before
     health(argocd, LoRATrainingJob="Healthy", BenchmarkRun="Healthy")
+
+
+@pytest.fixture
+def queue(plane: ControlPlane, api: Api, world: World, tmp_path: Path) -> Iterator[str]:
+    """A real Kueue, and the name of a cluster queue without quota behind the queue `team`."""
+    kueue = Kueue(plane, api, tmp_path)
+    kueue.start()
+    kueue.create("ResourceFlavor", "any", {})
+    kueue.create("ClusterQueue", world.namespace, cluster_queue(quota=0))
+    kueue.create("LocalQueue", "team", {"clusterQueue": world.namespace}, namespace=world.namespace)
+    yield world.namespace
+    kueue.stop()
+
+
+def cluster_queue(*, quota: int) -> Object:
+    """Return the spec of a cluster queue with so many cpus."""
+    resources = [{"name": "cpu", "nominalQuota": quota}, {"name": "memory", "nominalQuota": f"{64 * quota}Gi"}]
+    groups = [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "any", "resources": resources}]}]
+    return {"namespaceSelector": {}, "resourceGroups": groups}
+
+
+def test_jobs_that_kueue_stops_and_starts_are_no_difference(
+    argocd: ArgoCD, team: GitRepository, world: World, queue: str
+) -> None:
+    """The last one: from here on Kueue's webhooks judge every Job of the cluster."""
+    argocd.wait_synced(TEAM, team.commit({"loop/queued.yaml": [another_training("queued", queueName="team")]}))
+    world.wait_reason(TRAINING, "queued", "Queued", condition="QuotaReserved")
+    argocd.wait_health(TEAM, f"{TRAINING}/queued", "Progressing")
+    assert world.wait_job("queued", "prepare")["spec"]["suspend"]
+    assert_at_rest(argocd, world)
+
+    path = f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{queue}"
+    world.api.patch(path, {"spec": cluster_queue(quota=8)})
+
+    world.wait_reason(TRAINING, "queued", "Admitted", condition="QuotaReserved")
+    assert not world.get("Job", world.wait_job("queued", "prepare")["metadata"]["name"])["spec"].get("suspend")
+    assert_at_rest(argocd, world)

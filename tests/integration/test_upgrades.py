@@ -100,15 +100,6 @@ def test_servers_are_restarted_one_after_another_each_when_the_one_before_is_rea
     )
 
 
-def test_server_that_waits_says_for_whom(fleet: World, start: Start) -> None:
-    start(NEW)
-    wait_split(fleet, 1)
-    [turn] = upgraded(fleet)
-    for name in outdated(fleet):
-        told = fleet.wait_reason("ModelServer", name, "UpgradeWaits", condition="Outdated")
-        assert f"{fleet.namespace}/{turn}" in told["message"]
-
-
 def test_server_that_waits_is_scaled_and_takes_the_upgrade_with_a_change_of_its_own(fleet: World, start: Start) -> None:
     start(NEW)
     wait_split(fleet, 1)
@@ -125,15 +116,19 @@ def test_server_that_waits_is_scaled_and_takes_the_upgrade_with_a_change_of_its_
     eventually(lambda: image(fleet, scaled) == NEW, what="the next turn")
 
 
-def test_operator_that_starts_anew_knows_whose_turn_it_is(fleet: World, start: Start) -> None:
+def test_who_waits_says_for_whom_and_a_new_operator_knows_whose_turn_it_is(fleet: World, start: Start) -> None:
     start(NEW)
     wait_split(fleet, 1)
     before = upgraded(fleet)
+    for name in outdated(fleet):
+        told = fleet.wait_reason("ModelServer", name, "UpgradeWaits", condition="Outdated")
+        assert all(f"{fleet.namespace}/{turn}" in told["message"] for turn in before)
     again = start(NEW)
     eventually(lambda: again.metric("whetstone_reconcile_total", controller="modelservers") >= 3, what="a look at all")
     assert upgraded(fleet) == before
 
 
+@pytest.mark.long
 def test_with_none_at_a_time_engines_go_on_as_they_are(fleet: World, start: Start) -> None:
     start(NEW, at_a_time=0)
     wait_split(fleet, 0)

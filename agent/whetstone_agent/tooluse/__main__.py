@@ -184,8 +184,8 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _told(summary: RunSummary) -> str:
-    lines = [f"{'scenario':32} {'success':>8} {'95 % interval':>16} {'of':>5}"]
-    for name, one in [("all", summary.success), *summary.by_scenario.items()]:
+    lines = [f"{'scenario, rung of tool use':32} {'success':>8} {'95 % interval':>16} {'of':>5}"]
+    for name, one in [("all", summary.success), *summary.by_scenario.items(), *summary.by_rung.items()]:
         if one.rate is None or one.low is None or one.high is None:
             lines.append(f"{name:32} {'none':>8} {'':>16} {0:5d}")
         else:

@@ -21,6 +21,7 @@ from whetstone_artifacts.replacing import replacing
 
 from whetstone_agent.tooluse.errors import EnvironmentDataError
 from whetstone_agent.tooluse.instances import RETRIEVE, Availability, Forbidden, Instance, Name, Order, Step, Text
+from whetstone_agent.tooluse.rungs import tagged
 from whetstone_agent.tooluse.world import World
 
 _EARLIER: Final = re.compile(r"\{\{(\d+)\}\}")
@@ -59,18 +60,45 @@ class Policy(_Model):
     operations: list[Name] = Field(default_factory=list)
 
 
-class RawQuestion(_Model):
+class Asked(_Model):
     """A question, and how its answer is found."""
 
-    id: Name
     question: Text
     hops: list[Hop] = Field(default_factory=list)
     answers: list[Text] | None = None
     """Absent: the answer of the last hop."""
+
+    @property
+    def accepted(self) -> list[str]:
+        """Accepted answers."""
+        return self.answers or [str(self.hops[-1].answer)]
+
+
+class RawQuestion(Asked):
+    """A question with its place in the set, and what the user asks after it."""
+
+    id: Name
+    tags: list[Name] = Field(default_factory=list)
+    """Tags of its instances, beside the rung of tool use, which follows from the hops."""
+    follow_ups: list[Asked] = Field(default_factory=list)
+    """What is asked next in the same conversation; hops are counted on from those before."""
     scenarios: Annotated[list[Availability], Field(min_length=1)] = [Availability.BOTH]
     """Each gives an instance."""
     policies: list[Policy] = Field(default_factory=list)
     """Each gives one more."""
+
+    @property
+    def parts(self) -> list[tuple[str, int, Asked]]:
+        """Its questions in their order: where messages say that they are, the place of the first hop, the question."""
+        found: list[tuple[str, int, Asked]] = [("", 0, self)]
+        for number, one in enumerate(self.follow_ups):
+            found.append((f"followUps.{number}.", found[-1][1] + len(found[-1][2].hops), one))
+        return found
+
+    @property
+    def all_hops(self) -> list[Hop]:
+        """Hops of all of its questions."""
+        return [hop for _, _, part in self.parts for hop in part.hops]
 
 
 def convert(questions: Sequence[RawQuestion], world: World, *, file: str, order: Order | None = None) -> list[Instance]:
@@ -126,20 +154,24 @@ def render_instances(instances: Sequence[Instance]) -> str:
 
 
 def _problems(question: RawQuestion, world: World) -> Iterator[str]:
-    if not question.hops and not question.answers:
-        yield "answers: there is none, and no hop to take it from: add it"
-    for number, hop in enumerate(question.hops):
-        where = f"hops.{number}"
-        if (hop.collection is None) == (hop.operation is None):
-            yield f"{where}: give either collection (and document) or operation"
-            continue
-        if hop.answer in (None, ""):
-            yield f"{where}.answer: is missing: add what this hop gives"
-        if any(needed >= number for needed in hop.needs):
-            yield f"{where}: takes the answer of a hop that is not before it: put it first"
-            continue
-        if hop.collection is not None:
-            yield from (f"{where}.{said}" for said in _search_problems(question, hop, world))
+    for place, first, part in question.parts:
+        if not part.hops and not part.answers:
+            yield f"{place}answers: there is none, and no hop to take it from: add it"
+        for number, hop in enumerate(part.hops):
+            yield from _hop_problems(question, hop, world, where=f"{place}hops.{number}", place=first + number)
+
+
+def _hop_problems(question: RawQuestion, hop: Hop, world: World, *, where: str, place: int) -> Iterator[str]:
+    if (hop.collection is None) == (hop.operation is None):
+        yield f"{where}: give either collection (and document) or operation"
+        return
+    if hop.answer in (None, ""):
+        yield f"{where}.answer: is missing: add what this hop gives"
+    if any(needed >= place for needed in hop.needs):
+        yield f"{where}: takes the answer of a hop that is not before it: put it first"
+        return
+    if hop.collection is not None:
+        yield from (f"{where}.{said}" for said in _search_problems(question, hop, world))
 
 
 def _search_problems(question: RawQuestion, hop: Hop, world: World) -> Iterator[str]:
@@ -155,29 +187,42 @@ def _search_problems(question: RawQuestion, hop: Hop, world: World) -> Iterator[
 
 
 def _instances(question: RawQuestion, world: World, order: Order | None) -> Iterator[Instance]:
-    hops = _ordered(question.hops, order)
-    steps = [_step(question, hop, world) for hop in hops]
-    answers = question.answers or [str(question.hops[-1].answer)]
-    sources = [step.searches for step in steps]
+    asked: list[dict[str, Any]] = [
+        {
+            "question": part.question,
+            "answers": part.accepted,
+            "trajectory": [_step(question, hop, world) for hop in _ordered(part.hops, order, first=first)],
+        }
+        for _, first, part in question.parts
+    ]
+    sources = [step.searches for one in asked for step in one["trajectory"]]
     first = None
     if len(set(sources)) > 1:
         first = Order.RAG_BEFORE_API if sources[0] else Order.API_BEFORE_RAG
-    shared: dict[str, Any] = {"question": question.question, "answers": answers, "order": first, "trajectory": steps}
+    shared: dict[str, Any] = {**asked[0], "follow_ups": asked[1:], "order": first, "tags": question.tags}
+    nested = any(hop.needs for hop in question.all_hops)
     for scenario in question.scenarios:
         name = question.id if len(question.scenarios) == 1 else f"{question.id}-{scenario}"
-        yield Instance(id=name, tool_availability=scenario, **shared)
+        yield tagged(Instance(id=name, tool_availability=scenario, **shared), nested=nested)
     for number, policy in enumerate(question.policies, start=1):
         forbidden = Forbidden(collections=policy.collections, operations=policy.operations)
-        yield Instance(id=f"{question.id}-policy-{number}", tool_usage=policy.text, forbidden=forbidden, **shared)
+        name = f"{question.id}-policy-{number}"
+        yield tagged(Instance(id=name, tool_usage=policy.text, forbidden=forbidden, **shared), nested=nested)
 
 
-def _ordered(hops: Sequence[Hop], order: Order | None) -> list[Hop]:
-    """Return the hops, those of the wanted source as early as what they need allows."""
+def _ordered(hops: Sequence[Hop], order: Order | None, *, first: int) -> list[Hop]:
+    """Return hops of one question, those of the wanted source as early as what they need allows.
+
+    Args:
+        hops: The hops.
+        order: Which source is wanted first; absent: as they are written.
+        first: Place of the first of them among those of all questions.
+    """
     if order is None:
         return list(hops)
     left, done = list(range(len(hops))), list[int]()
     while left:
-        ready = [number for number in left if hops[number].needs <= set(done)]
+        ready = [number for number in left if all(need < first or need - first in done for need in hops[number].needs)]
         wanted = [one for one in ready if (hops[one].collection is not None) == (order is Order.RAG_BEFORE_API)]
         # The source that comes first is finished before the other one begins, where hops allow it.
         done.append((wanted or ready)[0])
@@ -186,7 +231,7 @@ def _ordered(hops: Sequence[Hop], order: Order | None) -> list[Hop]:
 
 
 def _step(question: RawQuestion, hop: Hop, world: World) -> Step:
-    answers = [one.answer for one in question.hops]
+    answers = [one.answer for one in question.all_hops]
     if hop.collection is None:
         return Step(tool=hop.operation or "", args=_filled(hop.args, answers), field=hop.field)
     titles = {one.id: one.title for one in world.collections[hop.collection].documents}

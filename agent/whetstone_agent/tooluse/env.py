@@ -1,7 +1,8 @@
 """The environment, with Gymnasium's interface (https://gymnasium.farama.org/api/env/).
 
 An episode is one instance. Each step is one action as text; what comes back is text too: what the tool gave, or what
-was wrong with the call. `FINAL` terminates; a horizon, a loop and an API that fails truncate.
+was wrong with the call. `FINAL` terminates, unless its answer is right and the user has a further question, which then
+comes back; a horizon, a loop and an API that fails truncate.
 """
 
 import json
@@ -157,10 +158,11 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         self._steps = 0
         self._ended = False
         self._violated = False
-        self._left = list(range(len(instance.trajectory)))
         self._seen: set[str] = set()
         self._row: list[str] = []
         self._witness_silent = 0
+        self._further = instance.turns
+        self._ask_next()
         policy = f"\n\nPolicy: {instance.tool_usage.strip()}" if instance.tool_usage.strip() else ""
         return f"{instance.question}{policy}", {"instance": instance.id}
 
@@ -194,15 +196,24 @@ class ToolUseEnv(gymnasium.Env[str, str]):
 
     def ground_truth(self) -> list[Action]:
         """Return the actions that solve the instance with the tools that it has."""
-        if not self.instance.answerable:
-            return [final(UNABLE)]
-        steps = [self._toolbox.render(step) for step in self.instance.trajectory]
-        return [*steps, final(self.instance.answers[0])]
+        return [action for turn in self.instance.turns for action in self._truth(turn)]
 
     def next_expected(self) -> Action:
         """Return what ground truth does next, given what was done in the episode so far."""
-        actions = self.ground_truth()
-        return actions[self._left[0]] if self.instance.answerable and self._left else actions[-1]
+        actions = self._truth(self._asked)
+        return actions[self._left[0]] if self._asked.answerable and self._left else actions[-1]
+
+    def _truth(self, turn: Instance) -> list[Action]:
+        if not turn.answerable:
+            return [final(UNABLE)]
+        return [*(self._toolbox.render(step) for step in turn.trajectory), final(turn.answers[0])]
+
+    def _ask_next(self) -> None:
+        """Go on to the next question, of which nothing is done yet."""
+        self._asked = self._further.pop(0)
+        self._left = list(range(len(self._asked.trajectory)))
+        # The same answer to another question is no loop.
+        self._row = self._row[-1:]
 
     def foresee(self, action: str) -> StepCategory:
         """Return what a step would be at best, without doing it: the API is not called."""
@@ -233,24 +244,27 @@ class ToolUseEnv(gymnasium.Env[str, str]):
         except JudgeFailedError as error:
             return self._result(_error(str(error)), StepCategory.UNJUDGED, end=End.JUDGE_FAILED)
         success = category is StepCategory.CORRECT and not self._violated
+        if success and self._further:
+            self._ask_next()
+            return self._result(self._asked.question, category)
         return self._result("", category, end=End.FINAL, success=success)
 
     def _verdict(self, answer: str) -> StepCategory:
         if self._is_right(answer):
             return StepCategory.CORRECT
-        if not self.instance.answerable:
+        if not self._asked.answerable:
             return StepCategory.SHOULD_DECLINE
         return StepCategory.WRONGLY_DECLINED if declines(answer) else StepCategory.INCORRECT
 
     def _is_right(self, answer: str) -> bool:
-        instance = self.instance
+        asked = self._asked
         if self._judge is None:
-            return right(instance, answer, self.settings.scorer)
+            return right(asked, answer, self.settings.scorer)
         if not answer.strip():
             return False
-        if instance.answerable:
-            return self._judge.matches(instance.question, instance.answers, answer)
-        return self._judge.declines(instance.question, answer)
+        if asked.answerable:
+            return self._judge.matches(asked.question, asked.answers, answer)
+        return self._judge.declines(asked.question, answer)
 
     def _search(self, step: Step, top_k: int) -> list[Document]:
         return self._retriever.search(step.source, str(step.args["query"]), top_k)
@@ -280,11 +294,11 @@ class ToolUseEnv(gymnasium.Env[str, str]):
 
     def _is_witnessed(self, action: str, observation: str) -> bool:
         """Say whether a result tells what the next call of the trajectory is for, which then counts as made."""
-        if self._witness is None or not self._left or not self.instance.answerable:
+        if self._witness is None or not self._left or not self._asked.answerable:
             return False
-        wanted = self._toolbox.render(self.instance.trajectory[self._left[0]]).to_text()
+        wanted = self._toolbox.render(self._asked.trajectory[self._left[0]]).to_text()
         try:
-            told = self._witness.witnesses(self.instance.question, wanted=wanted, made=action, result=observation)
+            told = self._witness.witnesses(self._asked.question, wanted=wanted, made=action, result=observation)
         except (JudgeUnclearError, JudgeFailedError):
             # The expert then makes a call that might have been spared.
             self._witness_silent += 1
@@ -296,7 +310,7 @@ class ToolUseEnv(gymnasium.Env[str, str]):
     def _worth(self, step: Step, found: set[str], *, repeated: bool) -> tuple[StepCategory, int | None]:
         """Return what a call is worth, and the place in the trajectory that it fills."""
         for place in self._left:
-            if _same(self.instance.trajectory[place], step, found):
+            if _same(self._asked.trajectory[place], step, found):
                 return StepCategory.EXPECTED if place == self._left[0] else StepCategory.HELPFUL, place
         return StepCategory.REPEATED if repeated else StepCategory.UNHELPFUL, None
 

@@ -70,6 +70,8 @@ class EpisodeRecord(WireModel):
     expert_assistance: Assistance
     tool_availability: Availability
     order: Order | None = None
+    tags: list[str] = Field(default_factory=list)
+    """What the instance is tagged with."""
     answerable: bool
     task: str
     """Digest of the question, by which a benchmark finds what a model was trained on."""
@@ -262,6 +264,7 @@ class _Run:
             ),
             tool_availability=instance.tool_availability,
             order=instance.order,
+            tags=instance.tags,
             answerable=instance.answerable,
             task=instance.task,
             protocol=self._talk.protocol,

@@ -86,6 +86,16 @@ class Forbidden(_Model):
     operations: list[Name] = Field(default_factory=list)
 
 
+class FollowUp(_Model):
+    """What the user asks next, in the same conversation."""
+
+    question: Text
+    answers: Annotated[list[Text], Field(min_length=1)]
+    """Accepted answers, the best one first."""
+    trajectory: list[Step] = Field(default_factory=list)
+    """Calls that lead to the answer, if all tools were there."""
+
+
 class Instance(_Model):
     """A task of the environment."""
 
@@ -94,6 +104,8 @@ class Instance(_Model):
     question: Text
     answers: Annotated[list[Text], Field(min_length=1)]
     """Accepted answers, the best one first."""
+    tags: list[Name] = Field(default_factory=list)
+    """What it is tagged with; at most one rung of the ladder of tool use among them."""
     tool_availability: Availability = Availability.BOTH
     tools: list[Name] | None = None
     """Collections and operations that it offers; absent: all that `toolAvailability` allows."""
@@ -104,6 +116,14 @@ class Instance(_Model):
     """Absent where only one source is needed, or none."""
     trajectory: list[Step] = Field(default_factory=list)
     """Calls that lead to the answer, if all tools were there."""
+    follow_ups: list[FollowUp] = Field(default_factory=list)
+    """What is asked next, one after the other, each once the question before it is answered rightly."""
+
+    @property
+    def turns(self) -> "list[Instance]":
+        """Its questions in their order, each as an instance of its own."""
+        alone = self.model_copy(update={"follow_ups": []})
+        return [alone, *(alone.model_copy(update=dict(one)) for one in self.follow_ups)]
 
     def offers(self, step: Step) -> bool:
         """Say whether the tool of a call is available and allowed."""
@@ -120,13 +140,15 @@ class Instance(_Model):
 
     @property
     def task(self) -> str:
-        """Digest of the question: what was trained on it is not to be judged by it, whatever tools were there."""
-        return f"sha256:{hashlib.sha256(self.question.encode()).hexdigest()}"
+        """Digest of what is asked: what was trained on it is not to be judged by it, whatever tools were there."""
+        asked = "\n".join([self.question, *(one.question for one in self.follow_ups)])
+        return f"sha256:{hashlib.sha256(asked.encode()).hexdigest()}"
 
     @property
     def answerable(self) -> bool:
         """Whether every call that leads to the answer may be made; where not, saying so is the right answer."""
-        return all(self.offers(step) for step in self.trajectory)
+        steps = [*self.trajectory, *(step for one in self.follow_ups for step in one.trajectory)]
+        return all(self.offers(step) for step in steps)
 
 
 _LIST: Final = TypeAdapter(list[dict[str, Any]])

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 from whetstone_api.wire import WireModel
+from whetstone_artifacts.data.ladder import Rung
 from whetstone_artifacts.replacing import replacing
 from whetstone_artifacts.statistics import CONFIDENCE, mean_interval
 
@@ -66,6 +67,8 @@ class RunSummary(WireModel):
     success: Rate
     by_scenario: dict[str, Rate]
     """By tool availability, and whether the instance can be answered with it."""
+    by_rung: dict[str, Rate]
+    """By the rung of tool use that the instance is tagged with; those without one are in none."""
     ends: dict[str, int]
     """Episodes by how they ended."""
     steps: dict[str, int]
@@ -176,6 +179,7 @@ def summarize(episodes: Sequence[EpisodeRecord]) -> RunSummary:
         void=len(episodes) - len(scored),
         success=_rate(scored),
         by_scenario={name: _rate(some) for name, some in sorted(scenarios.items())},
+        by_rung={rung.value: _rate(some) for rung in Rung if (some := [one for one in scored if rung in one.tags])},
         ends=dict(sorted(Counter(str(one.end) for one in episodes).items())),
         steps=dict(sorted(Counter(str(step.category) for one in episodes for step in one.steps).items())),
         expert_steps=sum(sum(one.expert_assistance.tracker) for one in episodes),

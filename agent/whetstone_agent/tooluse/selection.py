@@ -108,6 +108,8 @@ def _chosen(instances: Sequence[Instance], asked: InstanceFilter) -> list[Instan
 
 
 def _task(instance: Instance) -> InstanceTask:
-    # As text: a digest must not depend on how a number is written down.
-    digest = canonical_digest(instance.model_dump_json(by_alias=True))
-    return InstanceTask(name=instance.id, digest=digest, identity=instance.task, instance=instance)
+    # Tags decide nothing. As text: a digest must not depend on how a number is written down.
+    unused = {"tags"} if instance.follow_ups else {"tags", "follow_ups"}
+    digest = canonical_digest(instance.model_dump_json(by_alias=True, exclude=unused))
+    tags = tuple(instance.tags)
+    return InstanceTask(name=instance.id, digest=digest, identity=instance.task, tags=tags, instance=instance)

@@ -93,5 +93,5 @@ def _fork(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) 
 
 
 def _shared(one: EpisodeRecord) -> Row:
-    tools = {"tools": one.tools} if one.tools else {}
-    return {**tools, "reward": float(one.success), "task": one.task, "taskName": one.sample_id}
+    shown = {name: value for name, value in (("tools", one.tools), ("tags", one.tags)) if value}
+    return {**shown, "reward": float(one.success), "task": one.task, "taskName": one.sample_id}

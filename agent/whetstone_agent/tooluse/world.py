@@ -17,6 +17,7 @@ from whetstone_agent.tooluse.errors import EnvironmentDataError
 from whetstone_agent.tooluse.instances import Instance, Step, read_instances
 from whetstone_agent.tooluse.openapi import Api, Operation, read_api
 from whetstone_agent.tooluse.retrieval import Collection, Document
+from whetstone_agent.tooluse.rungs import rung_problems
 
 _DOCUMENTS = ("openapi.yaml", "openapi.yml", "openapi.json")
 
@@ -106,8 +107,11 @@ class World:
                 yield f"forbidden.operations: no operation {name!r}: use one of {', '.join(sorted(self.operations))}"
         if instance.forbidden != type(instance.forbidden)() and not instance.tool_usage.strip():
             yield "toolUsage: is empty, and forbidden is not: tell the agent what is forbidden"
-        for number, step in enumerate(instance.trajectory):
-            yield from (f"trajectory.{number}.{problem}" for problem in self._step_problems(step))
+        for turn, asked in enumerate(instance.turns):
+            where = f"followUps.{turn - 1}.trajectory" if turn else "trajectory"
+            for number, step in enumerate(asked.trajectory):
+                yield from (f"{where}.{number}.{problem}" for problem in self._step_problems(step))
+        yield from rung_problems(instance)
 
     def _step_problems(self, step: Step) -> Iterator[str]:
         if step.searches:

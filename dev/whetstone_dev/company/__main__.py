@@ -30,7 +30,8 @@ def render() -> dict[str, str]:
         world = _world(Path(place), files)
         for company in companies:
             raw = questions(company)
-            rows = [one.model_dump(by_alias=True, mode="json", exclude_defaults=True) for one in raw]
+            # The name comes first, for who reads the file.
+            rows = [{"id": one.id, **one.model_dump(by_alias=True, mode="json", exclude_defaults=True)} for one in raw]
             name = f"{company.split}.json"
             files[f"questions/{name}"] = (
                 "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n"

@@ -5,7 +5,7 @@ from itertools import cycle, islice
 from random import Random
 from typing import Any, Final
 
-from whetstone_agent.tooluse.convert import Hop, Policy, RawQuestion
+from whetstone_agent.tooluse.convert import Asked, Hop, Policy, RawQuestion
 from whetstone_agent.tooluse.instances import Availability
 
 from whetstone_dev.company.records import SEED, STATUSES, Company, Employee, Product, Project, Site, Split, Team, Ticket
@@ -164,6 +164,8 @@ FAMILIES: Final[dict[str, tuple[Family, str, int]]] = {
 """Families by name: how they are drawn, which scenarios they get, how many of them the training half has."""
 _POLICY_EVERY: Final = 5
 _NO_TOOLS_EVERY: Final = 5
+_CONVERSATIONS: Final = 8
+"""Questions with further ones that the training half has."""
 
 
 def questions(company: Company, seed: int = SEED) -> list[RawQuestion]:
@@ -175,7 +177,43 @@ def questions(company: Company, seed: int = SEED) -> list[RawQuestion]:
         drafts = islice(draw(company, rng), many)
         for number, (draft, scenarios) in enumerate(zip(drafts, cycle(_CASES[kind]), strict=False)):
             found.append(_question(family, draft, list(scenarios), number, strict=(place + number) % 2 == 0))
-    return found
+    return [*found, *_conversations(company, Random(f"questions/{company.split}/conversations/{seed}"))]
+
+
+def _conversations(company: Company, rng: Random) -> Iterator[RawQuestion]:
+    """Questions after which the user asks another one, in words that only the conversation explains."""
+    many = _CONVERSATIONS if company.split is Split.TRAIN else _CONVERSATIONS // 2
+    scenarios = cycle((Availability.BOTH, Availability.BOTH, Availability.BOTH, Availability.ONLY_API))
+    drawn = zip(_mixed(company.employees, rng), _mixed(company.products, rng), scenarios, strict=False)
+    for number, (person, product, scenario) in enumerate(islice(drawn, many)):
+        shared: dict[str, Any] = {"scenarios": [scenario]}
+        if number % 2:
+            yield RawQuestion(
+                id=f"talk-{person.id}-{number}",
+                question=f"At which site does the employee with the id {person.id} work?",
+                hops=[_employee(person, "site")],
+                follow_ups=[
+                    Asked(
+                        question="And how many days of annual leave do employees have there?",
+                        hops=[_leave(_place(company, person.site), query="annual leave at {{0}}")],
+                    )
+                ],
+                **shared,
+            )
+        else:
+            yield RawQuestion(
+                id=f"talk-{product.name.lower()}-{number}",
+                question=f"How many units of the {product.name} ({product.code}) are in stock?",
+                hops=[_units(product)],
+                follow_ups=[
+                    Asked(question="And how many months does its warranty last?", hops=[_warranty(product)]),
+                    # What was said before is enough.
+                    Asked(
+                        question="How many days is that, at 30 a month?", answers=[str(30 * product.warranty_months)]
+                    ),
+                ],
+                **shared,
+            )
 
 
 def _question(family: str, draft: Draft, scenarios: list[Availability], number: int, *, strict: bool) -> RawQuestion:

@@ -16,6 +16,7 @@ from whetstone_agent.shards import Shard
 from whetstone_agent.tooluse import measuring, services
 from whetstone_agent.tooluse.api_client import ApiClient
 from whetstone_agent.tooluse.benchmark import run_tool_use
+from whetstone_agent.tooluse.selection import select
 from whetstone_agent.tooluse.trial_agent import TrialAgent
 from whetstone_agent.tooluse.trials import read_record
 from whetstone_api.access import API_KEY_VARIABLE
@@ -171,6 +172,28 @@ async def test_a_run_is_scored_by_the_model_alone(
     assert told == {"both, answerable": (2, 1.0), "only_rag, not answerable": (2, 0.0)}
     assert artifact.tool_use.steps == {"Correct": 2, "Helpful": 2, "ShouldDecline": 2, "UnavailableTool": 2}
     assert artifact.tool_use.ends == {"Final": 4}
+
+
+async def test_results_and_page_break_down_by_the_rungs_of_the_instances(
+    configure: Configure, model: StartModel, world_folder: Path
+) -> None:
+    _, url = await model(saying(ASK, RIGHT))
+    config = configure(serverUrl=url)
+    rows = json.loads((world_folder / "test.json").read_text())
+    before = select(config, Path(config.output_path)).tasks[0].digest
+    for row, tag in zip(rows, ("nested", "none", "parallel"), strict=False):
+        row["tags"] = [tag]
+    (world_folder / "test.json").write_text(json.dumps(rows))
+    report = await run(config)
+    told = [(one["rung"], one["tasks"], one["mean"], one["success"]) for one in report.result["results"]["rungs"]]
+    assert told == [("none", 1, "0", "0"), ("parallel", 1, "1", "1"), ("nested", 1, "1", "1")]
+    artifact = artifact_of(config)
+    assert [task.tags for task in artifact.tasks] == [["nested"], ["none"], ["parallel"], []]
+    # What an instance is tagged with makes no other task of it.
+    assert artifact.tasks[0].digest == before
+    page = (Path(config.output_path) / "report.html").read_text()
+    assert "<h3>By rung of tool use</h3>" in page
+    assert '<tr><td>nested</td><td class="n">1</td><td class="n">1</td><td class="n">1</td></tr>' in page
 
 
 async def test_a_judge_scores_and_an_overseer_ends(configure: Configure, model: StartModel) -> None:

@@ -15,6 +15,7 @@ from whetstone_agent.tooluse.instances import Instance
 from whetstone_agent.tooluse.outcomes import StepCategory
 from whetstone_agent.tooluse.toolbox import ToolSettings
 from whetstone_agent.tooluse.world import World
+from whetstone_artifacts.data.ladder import Rung
 from whetstone_dev.company.__main__ import FOLDER
 from whetstone_dev.company.__main__ import main as company
 from whetstone_dev.company.records import Split
@@ -42,14 +43,34 @@ def test_ground_truth_solves_every_instance_against_the_real_service(
         for one in instances:
             env.reset(options={"instance": one.id})
             steps = [env.step(action.to_text()) for action in env.ground_truth()]
-            categories = [info["category"] for *_, info in steps]
-            assert categories == [StepCategory.EXPECTED] * (len(steps) - 1) + [StepCategory.CORRECT], one.id
-            assert not one.answerable or _told(one, steps), one.id
+            assert steps[-1][-1]["success"], one.id
+            for turn in one.turns:
+                calls = len(turn.trajectory) if turn.answerable else 0
+                own, steps = steps[: calls + 1], steps[calls + 1 :]
+                categories = [info["category"] for *_, info in own]
+                assert categories == [StepCategory.EXPECTED] * calls + [StepCategory.CORRECT], one.id
+                assert not turn.answerable or _told(turn, own), one.id
 
 
 def _told(one: Instance, steps: list[Any]) -> bool:
     """Say whether the last result holds the answer; that of a sum is nowhere, that of two questions in two results."""
     return not one.trajectory or one.id.startswith("sheet-and-stock") or one.answers[0] in steps[-2][0]
+
+
+def test_every_instance_is_tagged_with_its_rung_and_every_rung_is_there(sets: dict[str, list[Instance]]) -> None:
+    rungs = {one.id: one.tags for instances in sets.values() for one in instances}
+    assert {len(tags) for tags in rungs.values()} == {1}
+    for instances in sets.values():
+        assert {rung for one in instances for rung in one.tags} == set(Rung) - {Rung.SEQUENTIAL}
+    for name, rung in (
+        ("site-cairn-hill-0", "single"),
+        # What it takes is forbidden, so no call is the right one.
+        ("site-cairn-hill-0-policy-1", "none"),
+        ("lead-email-kaolin-0", "nested"),
+        ("sheet-and-stock-redstart-0", "parallel"),
+    ):
+        assert rungs[name] == [rung]
+    assert all(tags == ["multi-turn"] for name, tags in rungs.items() if name.startswith("talk-"))
 
 
 def test_every_scenario_is_there_with_and_without_an_answer(sets: dict[str, list[Instance]]) -> None:

@@ -75,9 +75,45 @@ def test_each_scenario_and_policy_is_an_instance(world: World) -> None:
     ]
 
 
+def test_further_questions_take_earlier_answers_and_count_on(world: World) -> None:
+    team = {"operation": "getEmployee", "args": {"id": "{{0}}"}, "field": "team", "answer": "Harbour"}
+    listed = {"operation": "listEmployees", "args": {"team": "{{2}}"}, "answer": "Ada"}
+    asked = [
+        {"question": "In which team?", "hops": [team]},
+        {"question": "Who else?", "hops": [listed], "answers": ["nobody"]},
+    ]
+    (one,) = made(world, Order.RAG_BEFORE_API, followUps=asked)
+    assert [(turn.question, turn.answers) for turn in one.turns] == [
+        ("Whose email?", ["ada@fern.example"]),
+        ("In which team?", ["Harbour"]),
+        ("Who else?", ["nobody"]),
+    ]
+    assert [turn.trajectory[-1].args for turn in one.turns] == [{"id": "e1"}, {"id": "e1"}, {"team": "Harbour"}]
+    assert one.tags == ["multi-turn"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "rungs"),
+    [
+        ({"hops": [], "answers": ["4"]}, ["none"]),
+        ({"hops": [PAGE]}, ["single"]),
+        ({"hops": [PAGE, LEAVE]}, ["parallel"]),
+        ({}, ["nested"]),
+        ({"scenarios": ["both", "only_rag"]}, ["nested", "none"]),
+    ],
+)
+def test_the_rung_follows_from_the_hops(world: World, fields: dict[str, Any], rungs: list[str]) -> None:
+    assert [one.tags for one in made(world, tags=["hard"], **fields)] == [["hard", rung] for rung in rungs]
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
+        ({"followUps": [{"question": "And?"}]}, "followUps.0.answers: there is none"),
+        (
+            {"followUps": [{"question": "And?", "hops": [{**MAIL, "args": {"id": "{{2}}"}}]}]},
+            "followUps.0.hops.0: takes the answer of a hop that is not before it",
+        ),
         ({"hops": []}, "answers: there is none, and no hop to take it from"),
         ({"hops": [{"answer": "x"}]}, "hops.0: give either collection"),
         ({"hops": [{**PAGE, **MAIL}]}, "hops.0: give either collection"),

@@ -22,7 +22,7 @@ def categories(env: ToolUseEnv, *actions: str) -> list[Any]:
     return [env.step(action)[4]["category"] for action in actions]
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::UserWarning")
 def test_it_passes_the_checker_of_gymnasium(make_env: MakeEnv) -> None:
     check_env(make_env(), skip_render_check=True)
 
@@ -248,3 +248,53 @@ def test_top_k_is_the_configurations_or_the_agents(make_env: MakeEnv) -> None:
 def test_long_results_are_cut(make_env: MakeEnv) -> None:
     env = make_env(EnvironmentSettings(observation_characters=20))
     assert len(env.step(SEARCH)[0]) == 20
+
+
+TALK = {
+    "followUps": [
+        {
+            "question": "In which team?",
+            "answers": ["Harbour"],
+            "trajectory": [{"tool": "getEmployee", "args": {"id": "e1"}}],
+        },
+        {"question": "How many letters has it?", "answers": ["7"]},
+    ]
+}
+
+
+def test_a_right_answer_is_followed_by_the_next_question_and_the_last_one_ends(make_env: MakeEnv) -> None:
+    env = make_env(**TALK)
+    assert categories(env, SEARCH, ASK) == [StepCategory.EXPECTED] * 2
+    asked, reward, terminated, truncated, info = env.step(call("FINAL", answer="ada@fern.example"))
+    assert (asked, reward, terminated, truncated) == ("In which team?", 0.0, False, False)
+    assert (info["category"], "end" in info) == (StepCategory.CORRECT, False)
+    # It was called before, and is what this question takes.
+    assert env.next_expected().to_text() == ASK
+    assert categories(env, ASK) == [StepCategory.EXPECTED]
+    asked, *_ = env.step(call("FINAL", answer="Harbour"))
+    assert asked == "How many letters has it?"
+    _, reward, terminated, _, info = env.step(call("FINAL", answer="7"))
+    assert (reward, terminated, info["success"]) == (1.0, True, True)
+
+
+def test_a_wrong_answer_ends_it_whatever_would_have_been_asked_next(make_env: MakeEnv) -> None:
+    env = make_env(**TALK)
+    observation, _, terminated, _, info = env.step(call("FINAL", answer="nobody"))
+    assert (observation, terminated, info["success"]) == ("", True, False)
+
+
+def test_a_further_question_that_cannot_be_answered_wants_to_hear_so(make_env: MakeEnv) -> None:
+    rag = [{"tool": "retrieve_documents", "args": {"collection": "handbook", "query": "who books trains"}}]
+    env = make_env(toolAvailability="only_rag", trajectory=rag, answers=["Harbour"], order=None, **TALK)
+    assert not env.instance.answerable
+    env.step(call("FINAL", answer="Harbour"))
+    asked, *_ = env.step(call("FINAL", answer=UNABLE))
+    assert asked == "How many letters has it?"
+    assert env.step(call("FINAL", answer="7"))[4]["success"]
+
+
+def test_the_same_answer_to_several_questions_is_no_loop(make_env: MakeEnv) -> None:
+    again = [{"question": f"Really, {number}?", "answers": ["yes"]} for number in range(4)]
+    env = make_env(answers=["yes"], followUps=again)
+    ends = [env.step(call("FINAL", answer="yes"))[4].get("end") for _ in range(5)]
+    assert ends == [None] * 4 + [End.FINAL]

@@ -8,6 +8,9 @@ from whetstone_agent.tooluse.env import EnvironmentSettings
 from whetstone_agent.tooluse.episode import EpisodeRecord, run_episode
 from whetstone_agent.tooluse.expert import ExpertMode, ExpertSettings
 from whetstone_agent.tooluse.outcomes import End, StepCategory
+from whetstone_agent.tooluse.training_rows import sft_rows
+from whetstone_artifacts.data.formats import to_messages
+from whetstone_artifacts.data.ladder import Rung, rung_of
 
 SEARCH = call("retrieve_documents", collection="handbook", query="who books trains")
 BADGES = call("retrieve_documents", collection="handbook", query="badges")
@@ -137,3 +140,26 @@ def test_a_failing_api_voids_and_a_horizon_does_not(make_env: MakeEnv, service: 
     service.broken = "html"
     record = run_episode(env, "i1", agent=scripted(ASK), protocol=TEXT)
     assert (record.end, record.void, record.truncated) == (End.API_NOT_JSON, True, True)
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_further_questions_are_the_users_in_the_conversation(make_env: MakeEnv, protocol: Protocol) -> None:
+    more = [
+        {
+            "question": "In which team?",
+            "answers": ["Harbour"],
+            "trajectory": [{"tool": "getEmployee", "args": {"id": "e1"}}],
+        }
+    ]
+    env = make_env(followUps=more, tags=["multi-turn"])
+    record = run_episode(env, "i1", agent=None, expert=expert(ExpertMode.GROUND_TRUTH), protocol=protocol)
+    assert (record.success, told(record)) == (
+        True,
+        ["Expected", "Expected", "Correct", "Expected", "Correct"],
+    )
+    place = next(number for number, one in enumerate(record.messages) if one["content"] == "In which team?")
+    assert [one["role"] for one in record.messages[place - 1 : place + 2]] == ["assistant", "user", "assistant"]
+    (row,) = sft_rows([record])
+    assert row["tags"] == ["multi-turn"]
+    if protocol is Protocol.NATIVE:
+        assert rung_of(to_messages(row)) is Rung.MULTI_TURN

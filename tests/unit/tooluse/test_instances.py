@@ -8,7 +8,10 @@ import pytest
 from unit.tooluse.conftest import ASK, SEARCH, instance
 from whetstone_agent.tooluse.errors import EnvironmentDataError
 from whetstone_agent.tooluse.instances import check_instances, read_instances
+from whetstone_agent.tooluse.rungs import fitting_rungs
 from whetstone_agent.tooluse.world import World
+
+NEXT = {"question": "In which team?", "answers": ["Harbour"], "trajectory": [{**ASK, "field": "team"}]}
 
 
 def write(path: Path, rows: Any) -> Path:
@@ -46,6 +49,18 @@ def test_an_instance_has_what_its_file_says(world: World, tmp_path: Path) -> Non
         ({"forbidden": {"collections": ["handbook"]}}, "toolUsage: is empty, and forbidden is not"),
         ({"forbidden": {"collections": ["x"]}, "toolUsage": "No x."}, "forbidden.collections: no collection 'x'"),
         ({"forbidden": {"operations": ["x"]}, "toolUsage": "No x."}, "forbidden.operations: no operation 'x'"),
+        ({"followUps": [{"question": "And?"}]}, "followUps.0.answers: field required: add it"),
+        ({"followUps": [{**NEXT, "trajectory": [{"tool": "getBoss"}]}]}, "followUps.0.trajectory.0.tool: no tool"),
+        ({"tags": ["nested", "single"]}, "tags: nested and single are rungs of tool use: leave one"),
+        (
+            {"tags": ["single"]},
+            "tags: single does not fit the calls that the answer takes: use parallel or sequential or",
+        ),
+        (
+            {"tags": ["nested"], "toolAvailability": "neither"},
+            "tags: nested does not fit the calls that the answer takes: use none",
+        ),
+        ({"tags": ["multi-turn"]}, "tags: multi-turn does not fit"),
     ],
 )
 def test_a_wrong_instance_is_named_with_field_and_fix(
@@ -111,3 +126,29 @@ def test_a_file_that_holds_no_instances_is_refused(tmp_path: Path, text: bytes |
 def test_answerable_is_what_its_tools_suffice_for(fields: dict[str, Any], answerable: bool) -> None:
     (found,) = check_instances([instance(**fields)], "train.json")
     assert found.answerable is answerable
+
+
+@pytest.mark.parametrize(
+    ("fields", "rungs"),
+    [
+        ({"trajectory": []}, ["none"]),
+        ({"trajectory": [ASK]}, ["single"]),
+        ({"toolAvailability": "only_rag"}, ["none"]),
+        ({}, ["parallel", "sequential", "nested"]),
+        ({"followUps": [NEXT]}, ["multi-turn"]),
+        # The first question can be answered, the second one cannot.
+        ({"toolAvailability": "only_rag", "trajectory": [SEARCH], "followUps": [NEXT]}, ["multi-turn"]),
+        ({"toolAvailability": "neither", "followUps": [NEXT]}, ["none"]),
+    ],
+)
+def test_calls_say_which_rungs_fit(world: World, tmp_path: Path, fields: dict[str, Any], rungs: list[str]) -> None:
+    (found,) = check_instances([instance(**fields)], "train.json")
+    assert [str(one) for one in fitting_rungs(found)] == rungs
+    tagged = [instance(id=f"i-{rung}", tags=["hard", rung], **fields) for rung in rungs]
+    assert len(world.read(write(tmp_path / "train.json", tagged))) == len(rungs)
+
+
+def test_an_instance_with_further_questions_is_another_task() -> None:
+    plain, longer = check_instances([instance(), instance(id="i2", followUps=[NEXT])], "train.json")
+    assert plain.task != longer.task
+    assert [turn.question for turn in longer.turns] == [plain.question, "In which team?"]

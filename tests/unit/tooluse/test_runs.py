@@ -27,7 +27,11 @@ type Run = Callable[..., RunSummary]
 def run(world: World, service: Service, tmp_path: Path) -> Run:
     """Run six instances, every other of them without the API."""
     scenarios = ["both", "only_rag"] * 3
-    rows = [instance(id=f"i{number}", toolAvailability=one) for number, one in enumerate(scenarios)]
+    tags = ["nested", "none", "nested", "none", "parallel"]
+    rows = [
+        instance(id=f"i{number}", toolAvailability=one, tags=tags[number : number + 1])
+        for number, one in enumerate(scenarios)
+    ]
     instances = check_instances(rows, "test.json")
     headers = {"Authorization": KEY}
 
@@ -70,6 +74,8 @@ def test_figures_are_of_what_the_agent_did(run: Run, tmp_path: Path) -> None:
     assert 0 < summary.success.low < 0.5 < summary.success.high < 1
     rates = {name: (one.scored, one.rate) for name, one in summary.by_scenario.items()}
     assert rates == {"both, answerable": (3, 1.0), "only_rag, not answerable": (3, 0.0)}
+    rungs = {name: (one.scored, one.rate) for name, one in summary.by_rung.items()}
+    assert rungs == {"none": (2, 0.0), "parallel": (1, 1.0), "nested": (2, 1.0)}
     assert summary.ends == {"Final": 6}
     assert summary.steps == {"Correct": 3, "Helpful": 3, "ShouldDecline": 3, "UnavailableTool": 3}
     assert json.loads((tmp_path / "out" / "results.json").read_text())["success"]["successes"] == 3

@@ -2,7 +2,8 @@
 
 It is itself an OpenAI-compatible server, for agents that call tools. The base model stays as it is and never sees the
 form of calls; the adapter, trained on one task only, turns its words into JSON. Both are names of one ModelServer.
-Requests without tools go to the base model as they are.
+Requests without tools go to the base model as they are. The answer names the versions that had a part in it, as the
+ModelServer does, in the order in which they were asked.
 
 Variables:
     UPSTREAM: Base URL of the ModelServer, without `/v1`.
@@ -26,6 +27,8 @@ from jsonschema import Draft202012Validator, SchemaError
 
 TRIES: Final = 2
 """Requests to the shim for one reply: the second one says what was wrong with the first."""
+VERSION_HEADER: Final = "X-Whetstone-Adapter"
+"""In which a ModelServer names the version that answered."""
 SESSION: Final = web.AppKey("session", aiohttp.ClientSession)
 _BLOCK: Final = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 SHIM_PROMPT: Final = (
@@ -159,7 +162,8 @@ class Shim:
                 "model": body.get("model") or self._base,
                 "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if calls else said.finish}],
                 "usage": ask.usage,
-            }
+            },
+            headers={VERSION_HEADER: ", ".join(ask.versions)} if ask.versions else None,
         )
 
     async def _calls(self, ask: "_Upstream", text: str, tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -192,6 +196,7 @@ class _Upstream:
         self._place = place
         self._headers = {"Authorization": key} if key else {}
         self.usage = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
+        self.versions: list[str] = []
 
     async def __call__(self, body: dict[str, Any]) -> _Reply:
         try:
@@ -199,6 +204,9 @@ class _Upstream:
                 if response.status != 200:
                     raise UpstreamError(response.status, f"{body['model']}: {(await response.text())[:500]}")
                 data = await response.json()
+            version = response.headers.get(VERSION_HEADER)
+            if version and version not in self.versions:
+                self.versions.append(version)
             for name in self.usage:
                 self.usage[name] += int((data.get("usage") or {}).get(name) or 0)
             choice = data["choices"][0]

@@ -55,7 +55,7 @@ def fit_to_cpu(objects: list[dict[str, Any]], size: Size, *, storage_class: str 
         spec = obj["spec"]
         if obj["kind"] == "ModelServer":
             # bfloat16 on some CPU types gives fluent nonsense; float32 is right everywhere.
-            spec["engine"].update(dtype="Float32", extraArgs=_engine_arguments())
+            spec.setdefault("engine", {}).update(dtype="Float32", extraArgs=_engine_arguments())
             spec["resources"] = {"requests": {"cpu": "300m", "memory": "3Gi"}, "limits": {"memory": "6Gi"}}
         elif obj["kind"] == "LoRATrainingJob":
             spec["hyperparameters"]["epochs"] = size.epochs

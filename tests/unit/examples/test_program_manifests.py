@@ -37,3 +37,22 @@ def test_the_program_finds_its_server_and_its_aliases(folder: str, manifest: str
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert not security["allowPrivilegeEscalation"]
+
+
+@pytest.mark.parametrize("folder", ["phase-adapters", "toolshim"])
+def test_one_command_makes_the_program_the_rows_and_an_adapter_of_each(folder: str) -> None:
+    place = EXAMPLES / folder
+    (kustomization,) = documents(place / "kustomization.yaml")
+    made = {one["name"]: {Path(name).name for name in one["files"]} for one in kustomization["configMapGenerator"]}
+    objects = [one for name in kustomization["resources"] for one in documents(place / name)]
+    assert all((place / name).is_file() for one in kustomization["configMapGenerator"] for name in one["files"])
+    (server,) = (one for one in objects if one["kind"] == "ModelServer")
+    (deployment,) = (one for one in objects if one["kind"] == "Deployment")
+    (volume,) = deployment["spec"]["template"]["spec"]["volumes"]
+    assert volume["configMap"]["name"] in made
+    jobs = {one["metadata"]["name"]: one["spec"] for one in objects if one["kind"] == "LoRATrainingJob"}
+    assert {one["trainingJobRef"]["name"] for one in server["spec"]["adapters"]} == set(jobs)
+    for spec in jobs.values():
+        assert spec["baseModel"]["modelServerRef"]["name"] == server["metadata"]["name"]
+        (dataset,) = spec["datasets"]
+        assert dataset["configMapRef"]["key"] in made[dataset["configMapRef"]["name"]]

@@ -1,6 +1,7 @@
 """The program of examples/toolshim, between a real client and a stand-in for a ModelServer with two models."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from openai import AsyncOpenAI, BadRequestError
 from support.data_rows import LS
 from unit.examples.programs import program
+from whetstone_dev.places import CHECKOUT
 
 SHIM = program("toolshim/shim.py")
 ASKED = [{"role": "user", "content": "What is in /tmp?"}]
@@ -35,7 +37,8 @@ class TwoModels:
         text = "I look into /tmp." if body["model"] == "thinker" else self.replies.pop(0)
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}
-        return web.json_response({"id": "1", "object": "chat.completion", "choices": [choice], "usage": usage})
+        answer = {"id": "1", "object": "chat.completion", "choices": [choice], "usage": usage}
+        return web.json_response(answer, headers={"x-whetstone-adapter": f"{body['model']}--1a2b3c4d"})
 
 
 type Clients = tuple[AsyncOpenAI, TestClient[web.Request, web.Application]]
@@ -74,6 +77,28 @@ async def test_words_of_the_base_model_become_calls_by_the_adapter() -> None:
     assert "ls: " in thinking["messages"][0]["content"]
     assert "I look into /tmp." in writing["messages"][0]["content"]
     assert models.keys == {"Bearer k"}
+
+
+@pytest.mark.parametrize(
+    ("tools", "versions"), [([LS], "thinker--1a2b3c4d, writer--1a2b3c4d"), ([], "thinker--1a2b3c4d")]
+)
+async def test_the_answer_names_the_versions_that_had_a_part_in_it(tools: list[dict[str, Any]], versions: str) -> None:
+    async with shimmed(TwoModels("nonsense", GOOD)) as (_, plain):
+        answer = await plain.post("/v1/chat/completions", json={"messages": ASKED, "tools": tools})
+        assert answer.headers["x-whetstone-adapter"] == versions
+
+
+def test_its_rows_are_what_the_shim_asks_and_takes() -> None:
+    lines = (CHECKOUT / "examples" / "toolshim" / "rows" / "calls.jsonl").read_text().splitlines()
+    calls = []
+    for line in lines:
+        asked, answered = json.loads(line)["messages"]
+        prompt, tools, words = re.fullmatch(
+            r"(.*)\n\nTools:\n(.*)\n\nMessage:\n(.*)", asked["content"], re.DOTALL
+        ).groups()
+        assert (prompt, bool(words)) == (SHIM.SHIM_PROMPT, True)
+        calls.append(len(SHIM.read_calls(answered["content"], [{"function": one} for one in json.loads(tools)])))
+    assert {0, 1, 2} == set(calls)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pydantic import Field
 from whetstone_api.benchmark_agent import AgentSpec, SamplingSpec
 from whetstone_api.benchmark_collect import Collected, CollectSpec
 from whetstone_api.benchmark_discipline import DisciplineRules
+from whetstone_api.benchmark_estimate import RunEstimate
 from whetstone_api.benchmark_gates import DISCIPLINE_METRICS, GateSpec
 from whetstone_api.benchmark_judge import Judged, JudgeSpec
 from whetstone_api.benchmark_result import RunComparison, RunProgress, RunResults, TokenPrices
@@ -55,7 +56,7 @@ class BenchmarkRunSpec(RunToEndSpec):
     pass_at_k: Annotated[list[Annotated[int, Field(ge=1, le=100)]], Field(max_length=16)] | None = None
     """Each k for which pass@k is told, at most `attempts`; 1 and `attempts` when absent."""
     prices: TokenPrices | None = None
-    """What tokens cost, for `status.results.cost`."""
+    """What tokens cost, for `status.results.cost` and `status.estimate`."""
     collect: CollectSpec | None = None
     """What of the scored trials is kept as training data."""
     discipline: DisciplineRules | None = None
@@ -127,6 +128,8 @@ class BenchmarkRunStatus(Status):
 
     progress: RunProgress | None = None
     """Where the run is."""
+    estimate: RunEstimate | None = None
+    """What it will cost, said before it begins; only with `spec.prices`."""
     target: MeasuredTarget | None = None
     """What was measured."""
     results: RunResults | None = None

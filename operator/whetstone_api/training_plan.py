@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from whetstone_api.capacity import AUTO, AutoText
-from whetstone_api.schema import ApiModel
+from whetstone_api.schema import ApiModel, DecimalString
 
 Bytes = Annotated[str, Field(max_length=16)]
 """An amount of memory for people, as in `6.25Gi`."""
@@ -86,8 +86,27 @@ class MemoryPart(ApiModel):
     """Its size."""
 
 
+class EstimatedCost(ApiModel):
+    """What the training will cost, by the operator's price table, before it has begun."""
+
+    resource: Annotated[str, Field(max_length=253)]
+    """What is counted, such as nvidia.com/gpu."""
+    per_hour: DecimalString
+    """Price of an hour of one, as the table said."""
+    currency: Annotated[str, Field(max_length=16)] | None = None
+    """As the table said."""
+    devices: DecimalString
+    """How many the training holds at a time."""
+    device_hours: DecimalString | None = None
+    """Hours of one device; absent where they are not known."""
+    amount: DecimalString | None = None
+    """What they cost."""
+    basis: Annotated[str, Field(max_length=512)]
+    """What the figures stand on, or why there are none."""
+
+
 class MemoryEstimate(ApiModel):
-    """What the training is estimated to take of one device, for the longest row of its data."""
+    """What the training is estimated to take: memory of one device for the longest row of its data, and work."""
 
     memory: Bytes
     """Of the plan below."""
@@ -99,6 +118,12 @@ class MemoryEstimate(ApiModel):
         json_schema_extra={"x-kubernetes-list-type": "atomic"}
     )
     """Its parts in bytes."""
+    tokens: int | None = None
+    """Tokens that all steps together learn from."""
+    operations: DecimalString | None = None
+    """Floating-point operations of all steps; absent where the base model's shape does not tell."""
+    cost: EstimatedCost | None = None
+    """What it will cost; only where the operator's price table names its device."""
 
 
 class ChosenPlan(ApiModel):

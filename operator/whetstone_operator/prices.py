@@ -25,11 +25,13 @@ class DevicePrice(_Strict):
         resource: Resource that pods ask for, such as nvidia.com/gpu.
         per_hour: Price of an hour of one.
         node_selector: Labels that the pod's nodeSelector must name too: which device of many.
+        teraflops: Operations that one does in a second of training, in 10^12; None where nobody has measured it.
     """
 
     resource: Annotated[str, Field(min_length=1, max_length=253)]
     per_hour: Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
     node_selector: dict[str, str] = {}
+    teraflops: Annotated[Decimal, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class Prices(_Strict):

@@ -76,6 +76,29 @@ def test_run_created_before_everything_else_converges(world: World, operator: Op
     assert world.get(KIND, "run")["status"]["comparison"]["verdict"] == "Better"
 
 
+def test_a_suspended_run_says_what_it_will_cost_before_anything_is_spent(serving: World) -> None:
+    prices = {"inputPerMillion": "2", "outputPerMillion": "10"}
+    serving.benchmark(baselineRef={"name": "baseline"}, prices=prices, suspend=True)
+
+    def basis() -> str:
+        found: str = serving.get(KIND, "run")["status"].get("estimate", {}).get("basis", "")
+        return found
+
+    eventually(lambda: "baseline does not exist yet" in basis(), what="an unknown cost")
+    serving.benchmark("baseline")
+    counted = {"promptTokens": 3_000_000, "completionTokens": 400_000}
+    serving.end_well(serving.wait_job("baseline", "run"), results={**RESULTS, **counted})
+    eventually(lambda: basis().startswith("tokens of the baseline"), what="the cost of as many tokens")
+    estimate = serving.get(KIND, "run")["status"]["estimate"]
+    assert estimate == {**counted, "cost": "10", "basis": basis()}
+    assert "estimate" not in serving.get(KIND, "baseline")["status"]
+    assert serving.jobs("run", kind="benchmark-run") == []
+    serving.api.merge(KIND, "run", {"spec": {"suspend": False}}, namespace=serving.namespace)
+    serving.end_well(serving.wait_job("run", "run"), results=RESULTS, comparison=BETTER)
+    serving.wait_reason(KIND, "run", "Succeeded", condition="Complete")
+    assert serving.get(KIND, "run")["status"]["estimate"] == estimate
+
+
 def test_run_with_a_failed_gate_is_ready(serving: World) -> None:
     serving.benchmark(gates=[{"metric": "Mean", "minimum": "0.9"}])
     serving.end_well(serving.wait_job("run", "run"), results=RESULTS)

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.integration
 KIND = "LoRATrainingJob"
 GPU = "nvidia.com/gpu"
 BASIS = "time of the pods on their nodes, and the time left"
-TABLE = {"currency": "EUR", "devices": [{"resource": GPU, "perHour": "3"}]}
+TABLE = {"currency": "EUR", "devices": [{"resource": GPU, "perHour": "3", "teraflops": "250"}]}
+ESTIMATE = {"memory": "9.18Gi", "least": "7.15Gi", "plan": "micro-batch 4", "basis": []}
 
 
 @pytest.fixture
@@ -75,8 +76,12 @@ def told(world: World, **wanted: Any) -> Object:
 def test_a_training_tells_its_cost_at_work_and_over_its_attempts(world: World, operator: OperatorProcess) -> None:
     world.claims()
     world.train(resources={"limits": {GPU: 2}})
-    world.end_well(world.wait_job("train", "prepare"), dataset=DATASET)
+    found = {**ESTIMATE, "tokens": 2, "operations": "1.8e+18"}
+    world.end_well(world.wait_job("train", "prepare"), dataset=DATASET, estimate=found)
     job = world.wait_job("train", "train")
+    estimate = eventually(lambda: world.get(KIND, "train")["status"].get("estimate"), what="an estimate")
+    expected = {"resource": GPU, "perHour": "3", "currency": "EUR", "devices": "2", "deviceHours": "2", "amount": "6"}
+    assert estimate["cost"].items() >= expected.items()
     place(world, job, 1)
     pod = world.pods(job)[0]
     path = f"loratrainingjobs/{world.namespace}/train"

@@ -7,6 +7,7 @@ from whetstone_api.jobs import TrainingConfig
 from whetstone_api.model_facts import ModelFacts
 from whetstone_api.training_data import DatasetReport
 from whetstone_api.training_plan import MemoryEstimate, MemoryPart
+from whetstone_api.training_settings import Method
 from whetstone_api.vocabulary import Reason
 from whetstone_artifacts.model_facts import read_model_facts
 from whetstone_artifacts.serving_memory import quantity
@@ -23,6 +24,7 @@ from whetstone_artifacts.training_choice import (
     shape_of,
 )
 from whetstone_artifacts.training_memory import is_certain
+from whetstone_artifacts.training_operations import Work, training_operations
 
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.recipe import Settings
@@ -69,6 +71,14 @@ def estimate_memory(
                 " raise spec.resources.limits.memory and ask for a retry",
             )
         best = fastest(found, free=limit) or least
+    tokens = _learned_tokens(settings, dataset)
+    work = Work(
+        tokens=tokens,
+        row=max(1, dataset.tokens // (dataset.rows * (1 if config.method is Method.SFT else 2))),
+        checkpointing=best.checkpointing,
+        reference=config.method is Method.DPO,
+    )
+    operations = training_operations(facts, work)
     return MemoryEstimate(
         memory=in_words(best),
         least=in_words(least),
@@ -76,7 +86,16 @@ def estimate_memory(
         basis=[
             MemoryPart(name=name, bytes=size) for name, size in (best.memory.parts() if best.memory else {}).items()
         ],
+        tokens=tokens,
+        operations=None if operations is None else f"{operations:.4g}",
     )
+
+
+def _learned_tokens(settings: Settings, dataset: DatasetReport) -> int:
+    """Return the tokens that all steps learn from."""
+    if settings.max_steps is None:
+        return dataset.tokens * (settings.epochs or 1)
+    return settings.max_steps * settings.batch_size * dataset.tokens // dataset.rows
 
 
 def memory_warning(

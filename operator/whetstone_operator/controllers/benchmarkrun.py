@@ -24,6 +24,7 @@ from whetstone_operator.controllers.job_outcome import is_finished
 from whetstone_operator.controllers.judged import judge_state
 from whetstone_operator.controllers.queueing import queue_of
 from whetstone_operator.controllers.references import (
+    find_run,
     require_account,
     require_baseline,
     require_claims,
@@ -31,6 +32,7 @@ from whetstone_operator.controllers.references import (
     require_secret_key,
     require_server,
 )
+from whetstone_operator.controllers.run_estimate import estimate_run
 from whetstone_operator.controllers.run_places import require_places
 from whetstone_operator.controllers.run_progress import (
     ended_progress,
@@ -100,6 +102,7 @@ class Attempt:
             self.find_job,
             self.change,
             self.yield_server,
+            self.estimate,
             self.suspend,
             self.progress,
             self.resolve,
@@ -131,6 +134,14 @@ class Attempt:
         jobs = await work.context.kube.list(JOB, work.namespace, {str(Label.HOLDS): server})
         shared = work.resource.spec.target.shared
         require_free(jobs, run=work.name, server=server, shared=shared, now=work.now)
+
+    async def estimate(self, work: Run) -> None:
+        """Say what the run will cost, before anything is spent: of a suspended one too."""
+        spec = work.resource.spec
+        if self._job is not None or spec.prices is None:
+            return
+        baseline = await find_run(work, spec.baseline_ref.name) if spec.baseline_ref else None
+        work.status["estimate"] = estimate_run(spec, spec.prices, baseline).to_wire()
 
     async def suspend(self, work: Run) -> None:
         """Follow `spec.suspend`."""

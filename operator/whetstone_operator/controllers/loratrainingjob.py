@@ -53,7 +53,7 @@ from whetstone_operator.controllers.run_to_end import (
     rest,
 )
 from whetstone_operator.controllers.stall import watch_steps
-from whetstone_operator.controllers.training_cost import training_cost
+from whetstone_operator.controllers.training_cost import estimated_cost, training_cost
 from whetstone_operator.controllers.training_pods import require_pods
 from whetstone_operator.controllers.training_progress import hear_plan, progress_of
 from whetstone_operator.controllers.workspace import require_workspace
@@ -221,7 +221,8 @@ class Attempt:
             work.status["dataset"] = read_result(work, DatasetReport, result["dataset"], reporter="trainer").to_wire()
         if "estimate" in result:
             estimate = read_result(work, MemoryEstimate, result["estimate"], reporter="trainer")
-            work.status["estimate"] = estimate.to_wire()
+            cost = estimated_cost(estimate, training_job(self._plan(work), TRAIN), work.context.settings.prices)
+            work.status["estimate"] = estimate.model_copy(update={"cost": cost}).to_wire()
         _take_warnings(work, report)
         if "adapter" in result:
             self._published = report

@@ -1,4 +1,4 @@
-"""What a training has cost so far, from its pods and the price table. Pure."""
+"""What a training will cost and has cost so far, from its pods and the price table. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from whetstone_api.training_cost import MAX_COUNTED_PODS, PodUse, TrainingCost
+from whetstone_api.training_plan import EstimatedCost, MemoryEstimate
 from whetstone_api.training_result import TrainingProgress
 
 from whetstone_operator.prices import DevicePrice, Prices, asked_devices
@@ -16,6 +17,45 @@ COUNT_SECONDS: Final = 60.0
 EARLIER: Final = "earlier"
 _PLACES: Final = Decimal("0.0001")
 _HOUR: Final = Decimal(3600)
+_TERA: Final = Decimal(10) ** 12
+
+
+def estimated_cost(estimate: MemoryEstimate, job: Mapping[str, Any], prices: Prices) -> EstimatedCost | None:
+    """Return what a training will cost; None where the table does not name its device.
+
+    Args:
+        estimate: What Prepare found.
+        job: The Job that trains, as it would be created.
+        prices: The table.
+    """
+    pod = job["spec"]["template"]
+    price = prices.of_pod(pod)
+    if price is None:
+        return None
+    devices = asked_devices(pod, price.resource) * int(job["spec"].get("completions") or 1)
+    hours, basis = _device_hours(estimate, price)
+    return EstimatedCost(
+        resource=price.resource,
+        per_hour=_text(price.per_hour),
+        currency=prices.currency or None,
+        devices=_text(devices),
+        device_hours=None if hours is None else _text(hours),
+        amount=None if hours is None else _text(hours * price.per_hour),
+        basis=basis,
+    )
+
+
+def _device_hours(estimate: MemoryEstimate, price: DevicePrice) -> tuple[Decimal | None, str]:
+    """Return the hours of one device that a training takes, and what that stands on."""
+    if estimate.operations is None:
+        return None, "unknown: the base model's shape does not tell how many operations a step takes"
+    if price.teraflops is None:
+        return None, f"unknown: the price table says no teraflops for {price.resource}"
+    hours = Decimal(estimate.operations) / (price.teraflops * _TERA) / _HOUR
+    return hours, (
+        f"{estimate.operations} operations for {estimate.tokens} tokens, at {_text(price.teraflops)} teraflops a device"
+        " as the price table says; the steps alone, without start, evaluation and publishing"
+    )
 
 
 def training_cost(

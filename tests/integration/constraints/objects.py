@@ -313,6 +313,17 @@ def training_job(*, referring: bool, pairs: bool = False) -> Object:
             "least": "7.15Gi",
             "plan": "micro-batch 4",
             "basis": [{"name": "weights", "bytes": 1}],
+            "tokens": 1000,
+            "operations": "1.5e+15",
+            "cost": {
+                "resource": "nvidia.com/gpu",
+                "perHour": "2.5",
+                "currency": "EUR",
+                "devices": "2",
+                "deviceHours": "1",
+                "amount": "2.5",
+                "basis": "operations",
+            },
         },
         "cost": {
             "resource": "nvidia.com/gpu",
@@ -439,6 +450,7 @@ def benchmark_run(
             "etaSeconds": 60,
             "updatedAt": TIME,
         },
+        "estimate": {"promptTokens": 9, "completionTokens": 1, "cost": "0.1", "most": "1", "basis": "tokens"},
         "target": {
             "servedName": "a--00000000",
             "adapter": "a",

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from whetstone_api.training_cost import MAX_COUNTED_PODS, TrainingCost
+from whetstone_api.training_plan import EstimatedCost, MemoryEstimate
 from whetstone_api.training_result import TrainingProgress
-from whetstone_operator.controllers.training_cost import EARLIER, training_cost
+from whetstone_operator.controllers.training_cost import EARLIER, estimated_cost, training_cost
 from whetstone_operator.prices import Prices, asked_devices, read_prices
 from whetstone_operator.runtime.clock import to_rfc3339
 from whetstone_operator.settings import Settings, SettingsError
@@ -124,6 +125,49 @@ def test_of_many_pods_the_oldest_become_one() -> None:
     assert Decimal(again.device_hours) == MAX_COUNTED_PODS + 3
 
 
+ESTIMATE = {"memory": "9Gi", "least": "7Gi", "plan": "micro-batch 4", "basis": []}
+MEASURED = {**H100, "teraflops": "250"}
+
+
+def before_it_begins(
+    device: dict[str, Any] = MEASURED, *, pods: int | None = None, gpu: str = "h100", **found: Any
+) -> EstimatedCost | None:
+    job: dict[str, Any] = {"spec": {"template": {"spec": pod(gpu=gpu)["spec"]}}}
+    if pods is not None:
+        job["spec"]["completions"] = pods
+    prices = Prices.model_validate({"currency": "EUR", "devices": [device]})
+    return estimated_cost(MemoryEstimate.model_validate({**ESTIMATE, **found}), job, prices)
+
+
+def test_before_it_begins_a_training_tells_what_its_operations_cost() -> None:
+    found = before_it_begins(tokens=1000, operations="9e+17")
+    assert found is not None
+    assert (found.resource, found.per_hour, found.currency, found.devices) == (GPU, "4", "EUR", "2")
+    # 9e17 operations at 2.5e14 a second are an hour of one device, however many share it.
+    assert (found.device_hours, found.amount) == ("1", "4")
+    assert found.basis == (
+        "9e+17 operations for 1000 tokens, at 250 teraflops a device as the price table says; the steps alone,"
+        " without start, evaluation and publishing"
+    )
+    several = before_it_begins(pods=3, tokens=1000, operations="9e+17")
+    assert several is not None
+    assert (several.devices, several.amount) == ("6", "4")
+
+
+@pytest.mark.parametrize(
+    ("device", "found", "basis"),
+    [
+        (H100, {"operations": "9e+17"}, "unknown: the price table says no teraflops for nvidia.com/gpu"),
+        (MEASURED, {}, "unknown: the base model's shape does not tell how many operations a step takes"),
+    ],
+)
+def test_a_cost_that_nobody_can_tell_is_unknown(device: dict[str, Any], found: dict[str, Any], basis: str) -> None:
+    told = before_it_begins(device, **found)
+    assert told is not None
+    assert (told.device_hours, told.amount, told.basis) == (None, None, basis)
+    assert before_it_begins(device, gpu="l4", **found) is None
+
+
 def test_requests_go_before_limits() -> None:
     asked = {"limits": {"cpu": "4"}, "requests": {"cpu": "1500m"}}
     assert asked_devices({"spec": {"containers": [{"resources": asked}]}}, "cpu") == Decimal("1.5")
@@ -140,6 +184,7 @@ def test_the_operator_reads_its_table_once_and_refuses_a_wrong_one() -> None:
         ("{", "no JSON"),
         ('{"devices": [{"resource": "cpu", "perHour": "-1"}]}', "devices.0.perHour"),
         ('{"devices": [{"resource": "cpu", "perHour": "nan"}]}', "devices.0.perHour"),
+        ('{"devices": [{"resource": "cpu", "perHour": "1", "teraflops": "0"}]}', "devices.0.teraflops"),
         ('{"devices": [{"resource": "cpu", "price": "1"}]}', "devices.0"),
     ):
         with pytest.raises(SettingsError, match=f"WHETSTONE_PRICES: {words}"):

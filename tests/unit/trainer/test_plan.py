@@ -206,6 +206,28 @@ def test_memory_is_estimated_for_the_longest_row_and_held_to_the_device(job: Job
 
 
 @pytest.mark.usefixtures("large")
+def test_operations_are_those_of_all_steps(job: Job) -> None:
+    job.values |= {"onAccelerator": True, "plan": {"gradientCheckpointing": "Disabled"}}
+    given = job.values["hyperparameters"]
+
+    def told(**changes: Any) -> tuple[int | None, float]:
+        job.values["hyperparameters"] = {**given, "maxSteps": None, "batchSize": 8, **changes}
+        found = estimate_memory(job.config, read_recipe(job.config).settings, data(512))
+        assert found is not None
+        return found.tokens, float(found.operations or 0)
+
+    once = told(epochs=1)
+    assert once[0] == 1000 * 512
+    assert told(epochs=3) == (3 * once[0], pytest.approx(3 * once[1], rel=1e-3))
+    assert told(epochs=None, maxSteps=10) == (10 * 8 * 512, pytest.approx(once[1] * 80 / 1000, rel=1e-3))
+    job.values["plan"] = {"gradientCheckpointing": "Enabled"}
+    assert told(epochs=1)[1] == pytest.approx(1.5 * once[1], rel=1e-3)
+    job.values |= {"plan": {"gradientCheckpointing": "Disabled"}, "method": "DPO"}
+    # As many tokens, in rows half as long on each side, and a reference that reads them too.
+    assert 1.4 * once[1] < told(epochs=1)[1] < 1.5 * once[1]
+
+
+@pytest.mark.usefixtures("large")
 def test_reference_of_pairs_is_counted_as_it_is_loaded(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

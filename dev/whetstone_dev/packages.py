@@ -30,6 +30,9 @@ POLICIES = {"ipset": "ipset"}
 BROWSER = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 """The same for tests of pages."""
 
+JAVA = {"mvn": "maven", "javac": "default-jdk-headless"}
+"""The same for the test against a real Elasticsearch."""
+
 TERMINAL = {"tmux": "tmux"}
 """The same for tests of terminus-2 without pods; pods get it from the benchmark image."""
 

@@ -9,6 +9,7 @@ Variables:
     UPSTREAM: Base URL of the ModelServer, without `/v1`.
     BASE: Name of the model that thinks.
     SHIM: Alias or adapter that writes the calls.
+    SHIM_TOKENS: Tokens of one of its replies at most; 512.
 """
 
 import json
@@ -116,12 +117,14 @@ class Shim:
         upstream: Base URL of the ModelServer.
         base: Name of the model that thinks.
         shim: Alias or adapter that writes the calls.
+        tokens: Tokens of one of its replies at most.
     """
 
-    def __init__(self, upstream: str, *, base: str, shim: str) -> None:
+    def __init__(self, upstream: str, *, base: str, shim: str, tokens: int = 512) -> None:
         self._place = f"{upstream.rstrip('/')}/v1/chat/completions"
         self._base = base
         self._shim = shim
+        self._tokens = tokens
 
     def app(self) -> web.Application:
         """Return the server."""
@@ -172,7 +175,7 @@ class Shim:
         prompt = f"{SHIM_PROMPT}\n\nTools:\n{functions}\n\nMessage:\n{text}"
         messages = [{"role": "user", "content": prompt}]
         for _ in range(TRIES):
-            reply = await ask({"model": self._shim, "messages": messages, "temperature": 0, "max_tokens": 512})
+            reply = await ask({"model": self._shim, "messages": messages, "temperature": 0, "max_tokens": self._tokens})
             try:
                 return read_calls(reply.text, tools)
             except ValueError as error:
@@ -235,9 +238,12 @@ def main() -> None:
     """Serve until told to stop."""
     logging.basicConfig(level=logging.INFO)
     try:
-        shim = Shim(os.environ["UPSTREAM"], base=os.environ["BASE"], shim=os.environ["SHIM"])
+        tokens = int(os.environ.get("SHIM_TOKENS", "512"))
+        shim = Shim(os.environ["UPSTREAM"], base=os.environ["BASE"], shim=os.environ["SHIM"], tokens=tokens)
     except KeyError as error:
         sys.exit(f"toolshim: {error} is not set")
+    except ValueError as error:
+        sys.exit(f"toolshim: SHIM_TOKENS: {error}")
     web.run_app(shim.app(), port=int(os.environ.get("PORT", "8080")), access_log=None)
 
 

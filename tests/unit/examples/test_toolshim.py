@@ -49,7 +49,7 @@ async def shimmed(models: TwoModels) -> AsyncIterator[Clients]:
     app = web.Application()
     app.router.add_post("/v1/chat/completions", models.chat)
     async with TestServer(app) as upstream:
-        shim = SHIM.Shim(str(upstream.make_url("")), base="thinker", shim="writer")
+        shim = SHIM.Shim(str(upstream.make_url("")), base="thinker", shim="writer", tokens=64)
         async with TestClient(TestServer(shim.app())) as plain:
             url = str(plain.make_url("/v1"))
             async with AsyncOpenAI(base_url=url, api_key="k", max_retries=0) as client:
@@ -72,7 +72,7 @@ async def test_words_of_the_base_model_become_calls_by_the_adapter() -> None:
     assert (answer.model, answer.usage.total_tokens) == ("agent", 26)
     thinking, writing = models.asked
     assert (thinking["model"], writing["model"]) == ("thinker", "writer")
-    assert thinking["temperature"] == 0.5
+    assert (thinking["temperature"], writing["max_tokens"]) == (0.5, 64)
     assert "tools" not in thinking
     assert "ls: " in thinking["messages"][0]["content"]
     assert "I look into /tmp." in writing["messages"][0]["content"]

@@ -122,6 +122,7 @@ async def test_a_task_without_room_is_left_out_and_named(
     assert (results["tasks"], results["trials"], results["void"]) == (3, 3, 0)
     assert results["refused"] == [{"reason": "Resources", "count": 1, "names": ["task-1"]}]
     assert [one.task for one in artifact_of(config).refused] == ["task-1"]
+    assert not list(tmp_path.rglob("task-1__*")), "neither a trial nor its own solution was run"
 
 
 async def test_a_task_that_has_room_again_is_run_by_the_next_try(

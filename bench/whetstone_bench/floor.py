@@ -13,7 +13,7 @@ from whetstone_api.vocabulary import API_VERSION, ConditionType, Reason
 from whetstone_operator.kube import KubeAio
 from whetstone_operator.resources import modelserver as build
 from whetstone_operator.resources.access import access_policy, build_access
-from whetstone_operator.runtime.clock import SystemClock, to_rfc3339
+from whetstone_operator.runtime.clock import ClusterClock, to_rfc3339
 from whetstone_operator.runtime.events import NORMAL, EventRecorder
 from whetstone_operator.settings import Settings
 
@@ -49,7 +49,7 @@ def bare_writes(stage: Stage, *, servers: int) -> Figure:
 
 async def _write_all(stage: Stage, created: list[Object]) -> None:
     kube = await KubeAio.connect(stage.kubeconfig)
-    recorder = EventRecorder(kube, clock=SystemClock())
+    recorder = EventRecorder(kube, clock=ClusterClock())
     free = asyncio.Semaphore(SETTINGS.workers)
 
     async def write(obj: Object) -> None:
@@ -79,7 +79,7 @@ async def _write(kube: KubeAio, recorder: EventRecorder, server: ModelServer) ->
 def _status(server: ModelServer) -> dict[str, Any]:
     metadata = server.metadata
     shared = {"status": "True", "reason": Reason.PROGRESSING, "message": "as long as a sentence for people usually is"}
-    now = to_rfc3339(SystemClock().now())
+    now = to_rfc3339(ClusterClock().now())
     conditions = [{"type": name, **shared, "lastTransitionTime": now, "observedGeneration": 1} for name in CONDITIONS]
     return {
         "apiVersion": API_VERSION,

@@ -23,7 +23,7 @@ from whetstone_operator.kinds import OUR_KINDS, Key, Kind
 from whetstone_operator.kube import KubeError
 from whetstone_operator.metrics import RECONCILE_SECONDS, RECONCILES
 from whetstone_operator.runtime.claims import Claims
-from whetstone_operator.runtime.clock import SystemClock
+from whetstone_operator.runtime.clock import ClusterClock
 from whetstone_operator.runtime.definitions import DefinitionsGoneError, missing_definitions, wait_for_definitions
 from whetstone_operator.runtime.events import EventRecorder
 from whetstone_operator.runtime.first import first_of
@@ -68,8 +68,8 @@ class Operator:
         """
         stop = asyncio.Event()
         _on_signals(stop)
-        kube = await InformedKube.connect()
-        clock = SystemClock()
+        clock = ClusterClock()
+        kube = await InformedKube.connect(hear=clock.hear)
         leadership = Leadership(kube, candidate=_candidate(self._settings), clock=clock)
         async with aiohttp.ClientSession() as session:
             self._context = Context(
@@ -97,6 +97,7 @@ class Operator:
                 await kube.close()
 
     async def _work(self, context: Context, kube: InformedKube, claims: Claims, stop: asyncio.Event) -> None:
+        context.board.begin()
         try:
             await first_of(self._watch(context, kube, stop), self._inform(context, kube, claims), stop.wait())
         finally:

@@ -38,7 +38,7 @@ class Reporters:
 
     Args:
         kube: Reviews tokens and reads pods.
-        clock: Ages the cache.
+        clock: Ages the cache, by steady time: a token counts no longer because a clock was set back.
     """
 
     def __init__(self, kube: Kube, *, clock: Clock) -> None:
@@ -52,7 +52,7 @@ class Reporters:
         Raises:
             PermissionError: The token is valid, and its pod works for none of our objects.
         """
-        now = self._clock.now().timestamp()
+        now = self._clock.steady()
         known = self._known.get(token)
         if known and now - known[0] < _CACHE_SECONDS:
             return known[1]

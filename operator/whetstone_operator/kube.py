@@ -5,7 +5,7 @@ Objects are plain dicts in wire form. Typed models of a client would silently dr
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -97,9 +97,11 @@ class KubeAio:
         self._shared: dict[str, asyncio.Task[Object | None]] = {}
 
     @classmethod
-    async def connect(cls, kubeconfig: Path | None = None) -> Self:
-        """Return a client with the credentials that `Transport.connect` finds."""
-        return cls(await Transport.connect(kubeconfig))
+    async def connect(
+        cls, kubeconfig: Path | None = None, *, hear: Callable[[str | None], None] = lambda _: None
+    ) -> Self:
+        """Return a client with the credentials that `Transport.connect` finds; `hear` takes the date of each answer."""
+        return cls(await Transport.connect(kubeconfig, hear=hear))
 
     async def close(self) -> None:
         """Close all connections."""

@@ -62,19 +62,30 @@ class Transport:
     Args:
         api: The client with its connection pool; `close` closes it.
         renew: Reads the credentials again; None where they cannot change.
+        hear: Takes the date of every answer.
     """
 
-    def __init__(self, api: Any, renew: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        api: Any,
+        renew: Callable[[], None] | None = None,
+        *,
+        hear: Callable[[str | None], None] = lambda _: None,
+    ) -> None:
         self._api = api
         self._renew = renew
         self._lost_at = -math.inf
+        self._hear = hear
 
     @classmethod
-    async def connect(cls, kubeconfig: Path | None = None) -> Self:
+    async def connect(
+        cls, kubeconfig: Path | None = None, *, hear: Callable[[str | None], None] = lambda _: None
+    ) -> Self:
         """Return a transport.
 
         Args:
             kubeconfig: File whose current context is used; by default the pod's own cluster, else KUBECONFIG.
+            hear: Takes the date of every answer.
         """
         configuration = client.Configuration()
         # Watches last, and with many namespaces there are more of them than the client's usual limit.
@@ -90,7 +101,7 @@ class Transport:
             renew()
         else:
             await config.load_kube_config(client_configuration=configuration)
-        return cls(client.ApiClient(configuration), renew)
+        return cls(client.ApiClient(configuration), renew, hear=hear)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -181,6 +192,7 @@ class Transport:
             KUBE_REQUESTS.labels(verb=method, code="none").inc()
             raise self._no_answer(error) from error
         KUBE_REQUESTS.labels(verb=method, code=str(answer.status)).inc()
+        self._hear(answer.headers.get("Date"))
         return answer
 
 

@@ -3,12 +3,13 @@
 import copy
 import json
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
 
 import httpx
+from support.waiting import eventually
 from whetstone_api.crdgen import KINDS
 from whetstone_api.vocabulary import API_VERSION
 
@@ -43,6 +44,25 @@ class Refused(Exception):  # noqa: N818 - reads as what happened
         super().__init__(f"{status}: {message}")
         self.status = status
         self.message = message
+
+
+def accepted(write: Callable[[], object]) -> None:
+    """Write what the API server, started just now, may refuse at first; what is there already is written."""
+
+    def tried() -> bool:
+        try:
+            write()
+        except httpx.HTTPError as error:
+            raise AssertionError(str(error)) from error
+        except Refused as error:
+            if error.status == httpx.codes.CONFLICT and "already exists" in error.message:
+                return True
+            if error.status < httpx.codes.INTERNAL_SERVER_ERROR:
+                raise
+            raise AssertionError(str(error)) from error
+        return True
+
+    eventually(tried, what="the API server accepts")
 
 
 class Api:

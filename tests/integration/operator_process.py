@@ -211,6 +211,15 @@ class OperatorProcess:
         return answer.status_code, answer.text
 
     @property
+    def identity(self) -> str:
+        """By what its Lease names it: the uid of its pod."""
+        return self._environment["POD_UID"]
+
+    def move_to_another_pod(self) -> None:
+        """Be another pod's container from the next start on."""
+        self._environment["POD_UID"] = str(uuid.uuid4())
+
+    @property
     def pid(self) -> int:
         """Number of its process."""
         assert self._process is not None, "the operator does not run"

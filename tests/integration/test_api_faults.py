@@ -4,15 +4,16 @@ import itertools
 import random
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 import yaml
-from integration.api import Api, Object, Refused
+from integration.api import Api, Object, accepted
 from integration.conftest import install_kinds
+from integration.keeper import Keeper
 from integration.operator_process import (
     SYSTEM_NAMESPACE,
     OperatorProcess,
@@ -22,6 +23,7 @@ from integration.operator_process import (
 )
 from integration.world import DATASET, World
 from support.fault_proxy import FaultProxy
+from support.machine_clock import MachineClock
 from support.waiting import eventually
 from whetstone_dev.controlplane import ControlPlane
 
@@ -58,43 +60,11 @@ def proxy(plane: ControlPlane) -> Iterator[FaultProxy]:
         yield proxy
 
 
-class Kubelet:
-    """Starts the operator's container again whenever it ends.
-
-    Args:
-        operator: The operator.
-    """
-
-    def __init__(self, operator: OperatorProcess) -> None:
-        self._operator = operator
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._keep)
-        self.exits: list[int] = []
-        """Exit codes so far."""
-
-    def __enter__(self) -> "Kubelet":
-        self._operator.start()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-        self._operator.stop()
-
-    def _keep(self) -> None:
-        while not self._stopped.wait(0.2):
-            code = self._operator.exit_code()
-            if code is not None:
-                self.exits.append(code)
-                self._operator.launch()
-
-
 @contextmanager
-def kept_operator(kubeconfig: Path, world: World, log: Path) -> Iterator[tuple[OperatorProcess, Kubelet]]:
+def kept_operator(kubeconfig: Path, world: World, log: Path) -> Iterator[tuple[OperatorProcess, Keeper]]:
     operator = OperatorProcess(kubeconfig=kubeconfig, namespace=world.namespace, log=log)
-    with Kubelet(operator) as kubelet:
-        yield operator, kubelet
+    with Keeper(operator) as keeper:
+        yield operator, keeper
     text = log.read_text()
     assert "Traceback" not in text, text[-6000:]
 
@@ -102,7 +72,7 @@ def kept_operator(kubeconfig: Path, world: World, log: Path) -> Iterator[tuple[O
 @pytest.fixture
 def kept(
     plane: ControlPlane, api: Api, proxy: FaultProxy, world: World, tmp_path: Path
-) -> Iterator[tuple[OperatorProcess, Kubelet]]:
+) -> Iterator[tuple[OperatorProcess, Keeper]]:
     """The operator behind the proxy, and what starts it again."""
     kubeconfig = account_kubeconfig(plane, api, tmp_path)
     config = yaml.safe_load(kubeconfig.read_text())
@@ -140,23 +110,6 @@ def require_each_job_once(world: World, *expected: str) -> None:
     assert len(created) == len(set(created)), f"a Job got more than one pod: {created}"
 
 
-def accepted(write: Callable[[], object]) -> None:
-    """Write what the API server, started just now, may refuse at first."""
-
-    def tried() -> bool:
-        try:
-            write()
-        except httpx.HTTPError as error:
-            raise AssertionError(str(error)) from error
-        except Refused as error:
-            if error.status < httpx.codes.INTERNAL_SERVER_ERROR:
-                raise
-            raise AssertionError(str(error)) from error
-        return True
-
-    eventually(tried, what="the API server accepts")
-
-
 def go_on(world: World, prepare: Object, operator: OperatorProcess) -> None:
     """Let work that began before a fault go on, and begin more; nothing is done twice."""
     accepted(lambda: world.end_well(prepare, dataset=DATASET))
@@ -169,7 +122,7 @@ def go_on(world: World, prepare: Object, operator: OperatorProcess) -> None:
 
 @pytest.mark.parametrize("part", ["kube-apiserver", "etcd"])
 def test_restart_of_a_part_of_the_control_plane_is_survived(
-    part: str, plane: ControlPlane, world: World, kept: tuple[OperatorProcess, Kubelet]
+    part: str, plane: ControlPlane, world: World, kept: tuple[OperatorProcess, Keeper]
 ) -> None:
     operator, _ = kept
     train(world, "before")
@@ -180,24 +133,24 @@ def test_restart_of_a_part_of_the_control_plane_is_survived(
 
 
 def test_throttled_requests_are_sent_again_when_the_server_says(
-    world: World, proxy: FaultProxy, kept: tuple[OperatorProcess, Kubelet]
+    world: World, proxy: FaultProxy, kept: tuple[OperatorProcess, Keeper]
 ) -> None:
-    operator, kubelet = kept
+    operator, keeper = kept
     train(world, "before")
     prepare = world.wait_job("before", "prepare")
     numbers = itertools.count()
     proxy.refuse = lambda method, path: next(numbers) % 2 == 0
     go_on(world, prepare, operator)
     assert proxy.refused > 3
-    assert kubelet.exits == []
+    assert keeper.exits == []
     reasons = {event["reason"] for event in world.api.list("Event", namespace=world.namespace)}
     assert "InternalError" not in reasons
 
 
 def test_roles_that_a_restarted_api_server_does_not_know_yet_are_waited_for(
-    world: World, proxy: FaultProxy, kept: tuple[OperatorProcess, Kubelet]
+    world: World, proxy: FaultProxy, kept: tuple[OperatorProcess, Keeper]
 ) -> None:
-    operator, kubelet = kept
+    operator, keeper = kept
     train(world, "before")
     prepare = world.wait_job("before", "prepare")
     writes = itertools.count()
@@ -205,39 +158,39 @@ def test_roles_that_a_restarted_api_server_does_not_know_yet_are_waited_for(
     proxy.break_off()
     go_on(world, prepare, operator)
     assert proxy.refused == UNKNOWN_FOR
-    assert kubelet.exits == []
+    assert keeper.exits == []
     reasons = {event["reason"] for event in world.api.list("Event", namespace=world.namespace)}
     assert not reasons & {"ApplyRefused", "InternalError"}
 
 
 def test_slow_api_server_slows_the_work_and_costs_no_lease(
-    world: World, proxy: FaultProxy, kept: tuple[OperatorProcess, Kubelet]
+    world: World, proxy: FaultProxy, kept: tuple[OperatorProcess, Keeper]
 ) -> None:
-    operator, kubelet = kept
+    operator, keeper = kept
     train(world, "before")
     prepare = world.wait_job("before", "prepare")
     proxy.delay = 2.0
     go_on(world, prepare, operator)
-    assert kubelet.exits == []
+    assert keeper.exits == []
 
 
 @pytest.mark.parametrize("seconds", [0.0, pytest.param(300.0, marks=pytest.mark.long)], ids=["short", "five-minutes"])
 def test_cut_network_ends_the_leader_and_the_probes_say_so(
-    seconds: float, world: World, proxy: FaultProxy, kept: tuple[OperatorProcess, Kubelet]
+    seconds: float, world: World, proxy: FaultProxy, kept: tuple[OperatorProcess, Keeper]
 ) -> None:
-    operator, kubelet = kept
+    operator, keeper = kept
     train(world, "before")
     prepare = world.wait_job("before", "prepare")
     proxy.cut()
-    eventually(lambda: kubelet.exits, what="the leader stops before another one may begin")
-    assert kubelet.exits == [1]
+    eventually(lambda: keeper.exits, what="the leader stops before another one may begin")
+    assert keeper.exits == [1]
     # It lives, for its own part, and does not say that it is ready to work.
     eventually(lambda: (probe(operator, "healthz"), probe(operator, "readyz")) == (200, 503), what="probes tell")
     threading.Event().wait(seconds)
     assert (probe(operator, "healthz"), probe(operator, "readyz")) == (200, 503)
     proxy.heal()
     go_on(world, prepare, operator)
-    assert kubelet.exits == [1]
+    assert keeper.exits == [1]
 
 
 def bound_token(api: Api, name: str) -> str:
@@ -248,7 +201,8 @@ def bound_token(api: Api, name: str) -> str:
     return account_token(api, bound_to=bound)
 
 
-def test_expired_token_is_read_again(plane: ControlPlane, api: Api, world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hours", [2, 1], ids=["clock goes on", "clock is set back"])
+def test_expired_token_is_read_again(hours: int, plane: ControlPlane, api: Api, world: World, tmp_path: Path) -> None:
     """As in a pod: the kubelet has written another token when the old one ends."""
     address = f"127.{random.randint(2, 250)}.{random.randint(1, 250)}.{random.randint(1, 250)}"
     account = tmp_path / "account"
@@ -261,23 +215,25 @@ def test_expired_token_is_read_again(plane: ControlPlane, api: Api, world: World
     certificate, key = plane.pki.leaf("in-cluster", subject="/CN=in-cluster", names=names)
     trusted = plane.pki.folder / "ca.crt"
     world.claims()
+    clock = MachineClock(tmp_path / "time", hours=2)
     operator = OperatorProcess(
         kubeconfig=None,
         namespace=world.namespace,
         log=tmp_path / "operator.log",
-        environment={"KUBERNETES_SERVICE_HOST": address, "KUBERNETES_SERVICE_PORT": "443"},
+        environment={"KUBERNETES_SERVICE_HOST": address, "KUBERNETES_SERVICE_PORT": "443", **clock.environment},
         launcher=["unshare", "--mount", "sh", "-ec", f'{AS_IN_A_POD} && shift && exec "$@"', "sh", str(account)],
     )
     way = FaultProxy(plane.server, authority=trusted, certificate=certificate, key=key, address=address, port=443)
-    with way, Kubelet(operator) as kubelet:
+    with way, Keeper(operator) as keeper:
         train(world, "before")
         prepare = world.wait_job("before", "prepare")
+        clock.set(hours=hours)
         first = (account / "token").read_text()
         (account / "token").write_text(bound_token(api, "second"))
         api.raw("DELETE", f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/first")
         eventually(lambda: is_refused(plane, first), what="the API server refuses the old token", seconds=60)
         go_on(world, prepare, operator)
-        assert kubelet.exits == []
+        assert keeper.exits == []
     assert "Traceback" not in (tmp_path / "operator.log").read_text()
 
 

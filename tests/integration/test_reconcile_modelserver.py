@@ -7,6 +7,7 @@ import pytest
 from integration.api import Object
 from integration.operator_process import OperatorProcess
 from integration.world import ADAPTER, DATASET, DIGEST, TIME, World
+from support.protocol_sidecars import ProtocolSidecars
 from support.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -51,6 +52,27 @@ def test_missing_claim_is_named_and_waited_for(world: World, operator: OperatorP
     assert "spec.model.source.uri: claim models does not exist" in ready["message"]
     world.claims("models")
     world.wait_reason(KIND, "server", "EngineStarting")
+
+
+def test_pods_that_were_told_by_a_clock_ahead_take_what_a_new_config_map_says(
+    world: World, operator: OperatorProcess
+) -> None:
+    world.claims()
+    world.serve(adapterStores=STORES)
+    with ProtocolSidecars(1) as sidecars:
+        [pod] = eventually(lambda: world.engine_pods(), what="the pod")
+        [sidecar] = sidecars.pods
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": TIME}
+        place = {"podIP": sidecar.address, "podIPs": [{"ip": sidecar.address}]}
+        world.set_pod_status(pod, {"phase": "Running", "startTime": TIME, "conditions": [ready], **place})
+        eventually(lambda: sidecar.revision == desired(world)["revision"], what="the pod is told")
+        ahead = sidecar.revision + 3600
+        sidecar.hold(ahead)
+        source = {"uri": "pvc://adapters/a", "digest": DIGEST}
+        change = {"spec": {"adapters": [{"name": "tuned", "source": source}]}}
+        world.api.merge(KIND, "server", change, namespace=world.namespace)
+        eventually(lambda: sidecar.revision > ahead, what="the pod is told of the adapter")
+        assert desired(world)["revision"] == sidecar.revision
 
 
 def test_unpublished_adapter_never_holds_the_server_back(world: World, operator: OperatorProcess) -> None:

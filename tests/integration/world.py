@@ -170,22 +170,19 @@ class World:
             evicted: Whether the pod was told to make way.
         """
         codes = {Outcome.SUCCEEDED: 0, Outcome.FAILED: EXIT_USER_ERROR, Outcome.RETRY: 1}
-        code = codes[report.outcome] if code is None else code
-        cause = "Error" if code else "Completed"
-        self._end(job, code=code, cause=cause, message=report.to_termination_message(), evicted=evicted)
+        pod, code = self._unended(job), codes[report.outcome] if code is None else code
+        self.set_pod_status(pod, ended_status(pod, report, code=code, evicted=evicted))
 
     def kill_for_memory(self, job: Object) -> Object:
         """End a Job's running pod as a kubelet tells it when the kernel has killed it; return the pod."""
-        return self._end(job, code=137, cause="OOMKilled", message="")
+        pod = self._unended(job)
+        self.set_pod_status(pod, ended_status(pod, None, code=137, cause="OOMKilled"))
+        return pod
 
     def run_pod(self, job: Object) -> Object:
         """Let a Job's waiting pod run, as its kubelet tells; return the pod."""
         pod = self._unended(job)
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        container = {"name": "main", "image": "i", "imageID": "", "ready": True, "restartCount": 0}
-        ready = {"type": "Ready", "status": "True", "lastTransitionTime": now}
-        running = {**container, "state": {"running": {"startedAt": now}}}
-        self.set_pod_status(pod, {"phase": "Running", "conditions": [ready], "containerStatuses": [running]})
+        self.set_pod_status(pod, running_status(pod))
         return pod
 
     def _unended(self, job: Object) -> Object:
@@ -198,31 +195,48 @@ class World:
             seconds=60,
         )[0]
 
-    def _end(self, job: Object, *, code: int, cause: str, message: str, evicted: bool = False) -> Object:
-        pod = self._unended(job)
-        terminated = {"exitCode": code, "reason": cause, "message": message, "startedAt": TIME, "finishedAt": TIME}
-        container = pod["spec"]["containers"][0]
-        status = {
-            "phase": "Failed" if code else "Succeeded",
-            "containerStatuses": [
-                {
-                    "name": container["name"],
-                    "image": container["image"],
-                    "imageID": "",
-                    "ready": False,
-                    "restartCount": 0,
-                    "state": {"terminated": terminated},
-                }
-            ],
-        }
-        if evicted:
-            status["conditions"] = [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": TIME}]
-        self.set_pod_status(pod, status)
-        return pod
-
     def end_well(self, job: Object, **result: Any) -> None:
         """End a Job's pod with a result."""
         self.end_pod(job, TerminationReport(outcome=Outcome.SUCCEEDED, reason="Succeeded", message="", result=result))
+
+
+def running_status(pod: Object) -> Object:
+    """Return the status of a Job's pod that runs from now on, as its kubelet tells it."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    container = {"name": pod["spec"]["containers"][0]["name"], "image": "i", "imageID": "", "restartCount": 0}
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": now}
+    running = {**container, "ready": True, "state": {"running": {"startedAt": now}}}
+    return {"phase": "Running", "startTime": now, "conditions": [ready], "containerStatuses": [running]}
+
+
+def ended_status(
+    pod: Object, report: TerminationReport | None, *, code: int, cause: str | None = None, evicted: bool = False
+) -> Object:
+    """Return the status of a Job's pod that has ended.
+
+    Args:
+        pod: The pod.
+        report: What its program left; None where it could not.
+        code: Exit code.
+        cause: Why it ended, in the kubelet's word; the one that goes with the code when None.
+        evicted: Whether the pod was told to make way.
+    """
+    terminated = {
+        "exitCode": code,
+        "reason": cause or ("Error" if code else "Completed"),
+        "startedAt": TIME,
+        "finishedAt": TIME,
+        **({"message": report.to_termination_message()} if report else {}),
+    }
+    container = pod["spec"]["containers"][0]
+    told = {"name": container["name"], "image": container["image"], "imageID": "", "ready": False, "restartCount": 0}
+    status: Object = {
+        "phase": "Failed" if code else "Succeeded",
+        "containerStatuses": [{**told, "state": {"terminated": terminated}}],
+    }
+    if evicted:
+        status["conditions"] = [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": TIME}]
+    return status
 
 
 def user_error(reason: str, message: str) -> TerminationReport:

@@ -34,6 +34,20 @@ class ProtocolSidecar:
         app.router.add_put("/v1/desired", self._put)
         return app
 
+    @property
+    def revision(self) -> int:
+        """Revision of what it has been told to hold; 0 for nothing."""
+        return self._desired.revision if self._desired else 0
+
+    def hold(self, revision: int) -> None:
+        """Take what it holds for that of another revision."""
+        assert self._desired is not None
+        self._desired = self._desired.model_copy(update={"revision": revision})
+
+    def forget(self) -> None:
+        """Begin anew, as another process would."""
+        self._desired, self._held = None, 0
+
     async def _put(self, request: web.Request) -> web.Response:
         self.asked += 1
         desired = DesiredState.model_validate_json(await request.read())

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -185,7 +186,7 @@ class Trials:
     def _run(self, place: Place, session: Session | None) -> TrialRecord:
         """Run a trial to its end and keep it; in a thread."""
         before = read_record(place.folder)
-        started = datetime.now(UTC)
+        started, began = datetime.now(UTC), time.monotonic()
         if session is None:
             episode, branches = self._episode(place, None)
         else:
@@ -198,7 +199,7 @@ class Trials:
             trial=place.name,
             attempt=place.attempt,
             started_at=started.isoformat(),
-            seconds=(datetime.now(UTC) - started).total_seconds(),
+            seconds=time.monotonic() - began,
             model_seconds=usage.seconds if usage else 0.0,
             calls=usage.calls if usage else 0,
             truncated=bool(usage and usage.truncated),

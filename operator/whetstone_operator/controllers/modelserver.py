@@ -175,6 +175,11 @@ class ServerReconcile:
         pods = await self._kube.list(POD, work.namespace, build.pod_selector(self.server))
         self.pods = [pod for pod in pods if engine_pods.is_live(pod)]
         await self._ask_pods(work)
+        ahead = max((view.state.revision for view in self.views if view.state), default=0)
+        if self.desired is not None and ahead > self.desired.revision:
+            # The ConfigMap was made anew after the clock had been set back: pods would not take what it says.
+            await self._store_desired(self.desired, revision=ahead + 1)
+            await self._ask_pods(work)
         self.ranks = capacity.known_ranks(self.views, self.recorded.values())
 
     async def size_engine(self, work: Work[ModelServer]) -> None:
@@ -309,11 +314,13 @@ class ServerReconcile:
         changed = wanted != self.held
         if changed:
             # Seconds of the clock, so that a ConfigMap made anew still counts as newer than what pods hold.
-            revision = max(wanted.revision + 1, int(work.now.timestamp()))
-            wanted = wanted.model_copy(update={"revision": revision})
-        self.held = self.desired = wanted
-        if changed:
-            await self._kube.apply(build.build_desired(self.server, wanted), look=False)
+            await self._store_desired(wanted, revision=max(wanted.revision + 1, int(work.now.timestamp())))
+        else:
+            self.held = self.desired = wanted
+
+    async def _store_desired(self, wanted: DesiredState, *, revision: int) -> None:
+        self.held = self.desired = wanted.model_copy(update={"revision": revision})
+        await self._kube.apply(build.build_desired(self.server, self.desired), look=False)
 
     async def _ask_pods(self, work: Work[ModelServer]) -> None:
         self.views = list(await asyncio.gather(*(self._ask(work, pod) for pod in self.pods)))

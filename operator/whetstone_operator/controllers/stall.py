@@ -1,10 +1,10 @@
 """A training that hangs: its process lives and makes no step. Its pods are started again, once.
 
-What is judged are the reports of the trainer, one a step. Silence counts only while a pod runs, and from the moment
-that this operator could hear of a step at all. Where no report comes through, the pod's log decides: a step that it
-tells of, later than the last one heard of, shows that the training goes on. The first stall is counted in the status,
-before anything is done, and the Job that takes the hung one's place carries the count: so an operator that dies in
-between restarts no pod twice.
+What is judged are the reports of the trainer, one a step. Silence counts only while a pod runs, from the moment that
+this operator could hear of a step at all, and by its steady clock. Where no report comes through, the pod's log
+decides: a step that it tells of, later than the last one heard of, shows that the training goes on. The first stall is
+counted in the status, before anything is done, and the Job that takes the hung one's place carries the count: so an
+operator that dies in between restarts no pod twice.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from whetstone_api.loratrainingjob import LoRATrainingJob
+from whetstone_api.reports import ProgressReport
 from whetstone_api.training_result import TrainingProgress
 from whetstone_api.training_stall import StallSpec, last_step, usual_limit
 from whetstone_api.vocabulary import Annotation, Reason
@@ -42,20 +43,21 @@ async def watch_steps(work: Work[LoRATrainingJob], job: Mapping[str, Any] | None
         Waiting: It hangs for the first time, and its Job makes way for another one.
         Stalled: It hangs for the second time.
     """
+    board = work.context.board
     if job is None or is_finished(job) or job["spec"].get("suspend"):
-        return None
+        return board.excuse(work.key)
     name, counted = job["metadata"]["name"], stalls_before(job)
     if int(work.status.get("stalls") or 0) > counted:
         await work.context.kube.delete(JOB, work.namespace, name, children_first=True)
         message = f"Job {name} has made no step for too long; it makes way for another one, which goes on from there"
         raise Waiting(Reason.TRAINING_STALLED, message, _SOON_SECONDS)
     if not work.status.get("progress") or not int(job.get("status", {}).get("ready") or 0):
-        return None
+        return board.excuse(work.key)
     progress = TrainingProgress.model_validate(work.status["progress"])
     if progress.phase != PHASE:
         return None
     allowed = allowed_seconds(work.resource.spec.stall, progress)
-    silent = (work.now - _heard(work, progress)).total_seconds()
+    silent = board.silence(work.key)
     if silent <= allowed:
         return work.look_again(allowed - silent + _SOON_SECONDS)
     pods = await work.context.kube.list(POD, work.namespace, {JOB_NAME_LABEL: name})
@@ -64,6 +66,7 @@ async def watch_steps(work: Work[LoRATrainingJob], job: Mapping[str, Any] | None
         return work.look_again(allowed - silent + _SOON_SECONDS)
     logs = await work.context.kube.logs(namespace=work.namespace, pod=pod, container=CONTAINER, tail_lines=LOG_LINES)
     if (unheard := last_step(logs) or 0) > (progress.step or 0):
+        board.put(work.key, ProgressReport(phase=PHASE, step=unheard, max_steps=progress.max_steps))
         work.status["progress"] = _advanced(progress, unheard, now=work.now).to_wire()
         return work.look_again(allowed + _SOON_SECONDS)
     words = f"no step for {silent / 60:.0f} minutes after step {progress.step or 0}"
@@ -112,16 +115,9 @@ def running_pod(pods: list[dict[str, Any]], *, silent: float, now: datetime) -> 
     if not started:
         return None, silent
     since, name = max(started)
-    return name, min(silent, (now - since).total_seconds())
-
-
-def _heard(work: Work[LoRATrainingJob], progress: TrainingProgress) -> datetime:
-    """Return when a step was heard of last, or could have been for the first time."""
-    board = work.context.board
-    latest = board.get(work.key)
-    written = from_rfc3339(progress.updated_at) if progress.updated_at else None
-    told = [at for at in (latest.at if latest else None, written) if at is not None]
-    return max(board.since, *(told or [work.now]))
+    age = (now - since).total_seconds()
+    # One that is to begin yet was started by another clock: it tells nothing.
+    return name, min(silent, age) if age >= 0 else silent
 
 
 def _advanced(progress: TrainingProgress, step: int, *, now: datetime) -> TrainingProgress:

@@ -10,7 +10,6 @@ import logging
 import os
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Any, Final
 
 from whetstone_api.schema import Resource
@@ -22,7 +21,7 @@ from whetstone_operator.runtime.clock import Clock, to_micro_time
 logger = logging.getLogger(__name__)
 NORMAL, WARNING = "Normal", "Warning"
 _NOTE_LIMIT = 1024
-_KEPT: Final = timedelta(hours=1)
+_KEPT_SECONDS: Final = 3600.0
 """Kubernetes keeps Events for that long unless told otherwise."""
 _APART: Final = 5
 """Events with equal words about one object, within that time; more are counted up."""
@@ -35,12 +34,12 @@ class _Story:
     """What was told of one object.
 
     Args:
-        began: When the first of it was told.
+        began: Steady time at which the first of it was told.
         last: The words that were told last.
         names: Names of the Events with some words, in their order.
     """
 
-    began: datetime
+    began: float
     last: tuple[str, ...] = ()
     names: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
 
@@ -104,17 +103,17 @@ class EventRecorder:
 
     def _name(self, resource: Resource, words: tuple[str, ...]) -> str:
         """Return the name of the Event that tells these words: a new one, or that of the series to count up."""
-        now, uid = self._clock.now(), resource.metadata.uid
+        steady, uid = self._clock.steady(), resource.metadata.uid
         story = self._stories.get(uid)
-        if story is None or now - story.began > _KEPT:
-            story = self._stories[uid] = _Story(now)
+        if story is None or steady - story.began > _KEPT_SECONDS:
+            story = self._stories[uid] = _Story(steady)
         self._stories.move_to_end(uid)
         if len(self._stories) > _STORIES:
             self._stories.popitem(last=False)
         told = story.names.setdefault(words, [])
         if not told or (words != story.last and len(told) < _APART):
             # A clock that stands still or goes back must not make two Events one.
-            self._stamp = max(int(now.timestamp() * 1_000_000), self._stamp + 1)
+            self._stamp = max(int(self._clock.now().timestamp() * 1_000_000), self._stamp + 1)
             told.append(f"{resource.metadata.name}.{self._stamp:016x}")
         story.last = words
         return told[-1]

@@ -36,23 +36,35 @@ class ProgressBoard:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.since = clock.now()
-        """When this operator began to hear reports."""
+        self._since = clock.steady()
         self._reports: dict[Key, Reported] = {}
-        self._woken: dict[Key, datetime] = {}
+        self._woken: dict[Key, float] = {}
+        self._heard: dict[Key, float] = {}
+
+    def begin(self) -> None:
+        """Count silence from here on: this operator was not told before."""
+        self._since = self._clock.steady()
 
     def put(self, key: Key, report: ProgressReport) -> float:
         """Keep a report; return in how many seconds the object should be reconciled because of it."""
-        now = self._clock.now()
+        now = self._heard[key] = self._clock.steady()
         before = self._reports.get(key)
-        self._reports[key] = Reported(report=report, at=now)
+        self._reports[key] = Reported(report=report, at=self._clock.now())
         if report.phase == CHANGED or before is None or _is_news(report, before.report):
             self._woken[key] = now
             return 0.0
-        due = WRITE_EVERY_SECONDS - (now - self._woken.get(key, now)).total_seconds()
+        due = WRITE_EVERY_SECONDS - (now - self._woken.get(key, now))
         if due <= 0:
             self._woken[key] = now
         return max(0.0, due)
+
+    def excuse(self, key: Key) -> None:
+        """Count an object's silence from now on: nobody is there to report."""
+        self._heard[key] = self._clock.steady()
+
+    def silence(self, key: Key) -> float:
+        """Return for how many seconds nothing was heard of an object that could have been."""
+        return self._clock.steady() - max(self._since, self._heard.get(key, self._since))
 
     def get(self, key: Key) -> Reported | None:
         """Return the latest report of an object."""
@@ -65,15 +77,16 @@ class ProgressBoard:
             key: The object.
             phase: `status.progress.phase` as stored.
             updated_at: `status.progress.updatedAt` as stored; progress of the same phase is rewritten at most
-                every `WRITE_EVERY_SECONDS`.
+                every `WRITE_EVERY_SECONDS`, unless it was written by a clock that has been set back.
         """
         latest = self._reports.get(key)
         if latest is None or phase is None or updated_at is None or latest.report.phase != phase:
             return latest
         age = (latest.at - from_rfc3339(updated_at)).total_seconds()
-        return latest if age >= WRITE_EVERY_SECONDS - 1 else None
+        return None if 0 <= age < WRITE_EVERY_SECONDS - 1 else latest
 
     def forget(self, key: Key) -> None:
         """Drop what is known of an object that is gone or has ended."""
         self._reports.pop(key, None)
         self._woken.pop(key, None)
+        self._heard.pop(key, None)

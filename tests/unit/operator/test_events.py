@@ -1,9 +1,9 @@
 """Events: their names are in the order of time, and what is told again and again is counted up."""
 
-from datetime import datetime, timedelta
 from typing import Any, cast
 
 import pytest
+from support.hand_clock import HandClock
 from unit.operator.objects import NOW, model_server
 from whetstone_api.vocabulary import Reason
 from whetstone_operator.kube import Kube
@@ -11,14 +11,11 @@ from whetstone_operator.runtime.events import NORMAL, EventRecorder
 
 
 class Wrote:
-    """Takes Events down as the API server would, and tells the time."""
+    """Takes Events down as the API server would."""
 
     def __init__(self) -> None:
-        self.time = NOW
+        self.clock = HandClock(NOW)
         self.events: list[dict[str, Any]] = []
-
-    def now(self) -> datetime:
-        return self.time
 
     async def record_event(self, event: dict[str, Any]) -> None:
         self.events.append(event)
@@ -35,7 +32,7 @@ def wrote() -> Wrote:
 
 @pytest.fixture
 def recorder(wrote: Wrote) -> EventRecorder:
-    return EventRecorder(cast("Kube", wrote), clock=wrote, instance="operator-1")
+    return EventRecorder(cast("Kube", wrote), clock=wrote.clock, instance="operator-1")
 
 
 async def tell(recorder: EventRecorder, *reasons: Reason, message: str = "words", uid: str = "u1") -> None:
@@ -49,7 +46,7 @@ async def test_events_are_in_order_even_where_the_clock_stands_still(recorder: E
     story = [Reason.CLAIM_NOT_FOUND, Reason.PROGRESSING, Reason.ENGINE_STARTING, Reason.SERVING, Reason.SCALED_TO_ZERO]
     await tell(recorder, *story)
     assert wrote.story() == story
-    wrote.time -= timedelta(hours=2)
+    wrote.clock.jump(hours=-2)
     await tell(recorder, Reason.NO_EFFECT)
     assert wrote.story()[-1] == Reason.NO_EFFECT
 
@@ -66,10 +63,11 @@ async def test_an_object_that_flaps_does_not_fill_the_cluster_with_events(
     recorder: EventRecorder, wrote: Wrote
 ) -> None:
     for _ in range(100):
-        wrote.time += timedelta(seconds=10)
+        wrote.clock.go(seconds=10)
         await tell(recorder, Reason.SERVING, Reason.INTERNAL_ERROR)
     assert len(wrote.story()) == 10
-    wrote.time += timedelta(hours=1)
+    wrote.clock.jump(hours=-1)
+    wrote.clock.go(hours=1)
     await tell(recorder, Reason.SERVING)
     assert len(wrote.story()) == 11
 

@@ -125,3 +125,13 @@ async def test_refusal_by_a_quota_is_told_at_once_though_a_connection_was_lost()
     with pytest.raises(KubeError, match="exceeded quota"):
         await transport.request("POST", "/x")
     assert len(client.times) == 1
+
+
+async def test_date_of_every_answer_is_told() -> None:
+    heard: list[str | None] = []
+    client = Client(Answer(200, Date="Thu, 01 Jan 2026 12:00:00 GMT"), Answer(404, Date="later"))
+    transport = Transport(client, hear=heard.append)
+    await transport.request("GET", "/x")
+    with pytest.raises(KubeError):
+        await transport.request("GET", "/x")
+    assert heard == ["Thu, 01 Jan 2026 12:00:00 GMT", "later"]

@@ -1,10 +1,11 @@
 """When a training that makes no step hangs."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.hand_clock import HandClock
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.reports import ProgressReport
 from whetstone_api.training_result import TrainingProgress
@@ -50,6 +51,7 @@ def test_silence_counts_from_the_start_of_the_youngest_pod() -> None:
     pods = [make_pod("old", "2026-01-01T10:00:00Z"), make_pod("new", "2026-01-01T11:59:00Z")]
     assert running_pod(pods, silent=9000, now=NOW) == ("new", 60)
     assert running_pod(pods, silent=10, now=NOW) == ("new", 10)
+    assert running_pod([make_pod("ahead", "2026-01-01T13:00:00Z")], silent=9000, now=NOW) == ("ahead", 9000)
 
 
 def test_job_carries_the_count_of_stalls_before_it() -> None:
@@ -77,34 +79,24 @@ class Cluster:
         return self.log
 
 
-class HandClock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.at = NOW
-
-    def now(self) -> datetime:
-        return self.at
-
-
 class Silent:
     """A training of ten steps, at step 3, with a stall after five minutes, whose reports have ceased."""
 
     def __init__(self) -> None:
-        self.clock, self.cluster = HandClock(), Cluster()
+        self.clock, self.cluster = HandClock(NOW), Cluster()
         self.board = ProgressBoard(self.clock)
         self.status: dict[str, Any] = {}
         self.report(3)
 
     def report(self, step: int) -> None:
         """Let a report of a step come through."""
-        heard = Reported(ProgressReport(phase="Train", step=step, max_steps=10), self.clock.at)
+        heard = Reported(ProgressReport(phase="Train", step=step, max_steps=10), self.clock.now())
         self.board.put(Key("loratrainingjobs", "ns", "t"), heard.report)
         self.status["progress"] = progress_of(heard).to_wire()
 
-    async def look(self, *, minutes: int) -> dict[str, Any]:
+    async def look(self, *, minutes: int, ready: int = 1) -> dict[str, Any]:
         """Look at the training some minutes later; return what the status says of its progress."""
-        self.clock.at += timedelta(minutes=minutes)
+        self.clock.go(minutes=minutes)
         spec = {
             "baseModel": {"source": {"uri": "pvc://m/b"}},
             "datasets": [{"name": "d", "source": {"uri": "pvc://d/f"}}],
@@ -116,7 +108,7 @@ class Silent:
         job = LoRATrainingJob.model_validate({"metadata": metadata, "spec": spec})
         context: Any = SimpleNamespace(kube=self.cluster, clock=self.clock, board=self.board)
         work = Work(context, job, status=self.status)
-        running = {"metadata": {"name": "t-train"}, "spec": {}, "status": {"ready": 1}}
+        running = {"metadata": {"name": "t-train"}, "spec": {}, "status": {"ready": ready}}
         try:
             await watch_steps(work, running)
         finally:
@@ -150,3 +142,31 @@ async def test_log_of_a_training_that_hangs_is_shown_with_where_it_stands() -> N
     training.cluster.log = f"{step_line(3, 10)}\nno step for 270 seconds after step 3; the main thread is at a.py:7 f\n"
     with pytest.raises(Waiting, match=r"after step 3; .*the main thread is at a.py:7 f$"):
         await training.look(minutes=6)
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_jump_of_the_clock_makes_no_training_hang_and_hides_none_that_does(hours: int) -> None:
+    training = Silent()
+    training.clock.jump(hours=hours)
+    await training.look(minutes=4)
+    assert "stalls" not in training.status
+    with pytest.raises(Waiting, match="no step for 6 minutes after step 3"):
+        await training.look(minutes=2)
+
+
+async def test_silence_does_not_count_while_no_pod_runs() -> None:
+    training = Silent()
+    await training.look(minutes=60, ready=0)
+    await training.look(minutes=4)
+    with pytest.raises(Waiting, match="no step for 6 minutes"):
+        await training.look(minutes=2)
+
+
+async def test_operator_that_begins_to_lead_counts_silence_from_then_on() -> None:
+    training = Silent()
+    training.board = ProgressBoard(training.clock)
+    training.clock.go(minutes=60)
+    training.board.begin()
+    await training.look(minutes=4)
+    with pytest.raises(Waiting, match="no step for 6 minutes"):
+        await training.look(minutes=2)

@@ -42,14 +42,12 @@ test-cluster: $(STAMP) ## Tests on the local node, but for the slow ones
 	@$(DEV) images
 	$(PYTEST) tests/cluster -q -m "not long"
 
-test-long: $(STAMP) ## Everything slow: the whole demo, restarts, deletions
+test-long: $(STAMP) ## Everything slow: the whole demo, restarts, deletions, 20 minutes of chaos
 	@$(DEV) cluster up
 	@$(DEV) images
 	@$(DEV) build-tools
 	$(PYTEST) tests/integration -q -m long
 	@$(DEV) test-trainer -- -m long
-	@$(DEV) build-tools
-	$(PYTEST) tests/integration -q -m long
 	$(PYTEST) tests/cluster -q -m long
 	@$(DEV) demo
 

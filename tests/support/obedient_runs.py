@@ -195,7 +195,10 @@ class Runs(Seeded):
         """Return the result that Harbor wrote of each trial that has a reward, by the trial's folder."""
         found = {}
         for path in self.host_folder("results").glob(f"{name}/harbor/*/*/result.json"):
-            content = path.read_bytes()
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:
+                continue  # a void one, which is run again
             if not content.endswith(b"}"):
                 continue  # Harbor is writing it
             if (json.loads(content).get("verifier_result") or {}).get("rewards"):

@@ -142,7 +142,7 @@ def test_new_adapter_begins_as_it_would_on_a_base_that_holds_the_first_one(
     for job in (stacked, plain):
         assert job.run("train") == 0, job.log
     one, other = (
-        load_file(second_alone(job, tmp_path / job.folder.name) / "adapter_model.safetensors")
+        load_file(second_alone(job, tmp_path / f"second-{job.folder.name}") / "adapter_model.safetensors")
         for job in (stacked, plain)
     )
     assert {name: tensor.tolist() for name, tensor in one.items()} == {

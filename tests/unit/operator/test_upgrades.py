@@ -79,6 +79,14 @@ def test_change_by_the_user_takes_the_upgrade_with_it(change: dict[str, Any]) ->
     assert not upgrades(stored, model_server(**change), NEWER)
 
 
+def test_what_a_reference_changes_under_the_same_operator_is_no_upgrade() -> None:
+    server = model_server()
+    other = build_deployment(server, SETTINGS, chat_template="another one")
+    origin = Origin.wanted(server, SETTINGS, other["spec"]["template"])
+    stored = serving(deployment(server, SETTINGS))
+    assert not is_upgrade(stored, with_origin(other, origin, upgrade=False), origin=origin, server=server)
+
+
 @pytest.mark.parametrize(
     "change",
     [

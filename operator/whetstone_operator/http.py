@@ -60,6 +60,7 @@ class Reporters:
         if identity is None:
             return None
         owner = await self._owner_of_pod(identity)
+        self._known = {one: told for one, told in self._known.items() if now - told[0] < _CACHE_SECONDS}
         if len(self._known) >= _CACHE_SIZE:
             self._known.clear()
         self._known[token] = (now, owner)

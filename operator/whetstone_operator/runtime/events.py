@@ -8,13 +8,13 @@ and decides nothing.
 
 import logging
 import os
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from whetstone_api.schema import Resource
 from whetstone_api.vocabulary import API_VERSION, FIELD_MANAGER, Reason
 
+from whetstone_operator.kinds import Key, key_of
 from whetstone_operator.kube import Kube, KubeError
 from whetstone_operator.runtime.clock import Clock, to_micro_time
 
@@ -25,8 +25,6 @@ _KEPT_SECONDS: Final = 3600.0
 """Kubernetes keeps Events for that long unless told otherwise."""
 _APART: Final = 5
 """Events with equal words about one object, within that time; more are counted up."""
-_STORIES: Final = 4096
-"""Objects of which is remembered what was told."""
 
 
 @dataclass
@@ -34,11 +32,13 @@ class _Story:
     """What was told of one object.
 
     Args:
+        uid: The object's uid.
         began: Steady time at which the first of it was told.
         last: The words that were told last.
         names: Names of the Events with some words, in their order.
     """
 
+    uid: str
     began: float
     last: tuple[str, ...] = ()
     names: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class EventRecorder:
         self._kube = kube
         self._clock = clock
         self._instance = instance or os.environ.get("HOSTNAME") or FIELD_MANAGER
-        self._stories: OrderedDict[str, _Story] = OrderedDict()
+        self._stories: dict[Key, _Story] = {}
         self._stamp = 0
 
     async def record(self, resource: Resource, *, kind: str, reason: Reason | str, message: str) -> None:
@@ -74,6 +74,10 @@ class EventRecorder:
             await self._kube.record_event(event)
         except KubeError as error:
             logger.warning("event %s on %s lost: %s", reason, resource.metadata.name, error)
+
+    def forget(self, key: Key) -> None:
+        """Drop what was told of an object that is gone."""
+        self._stories.pop(key, None)
 
     def _build(self, resource: Resource, *, kind: str, reason: str, message: str) -> dict[str, Any]:
         metadata = resource.metadata
@@ -103,13 +107,10 @@ class EventRecorder:
 
     def _name(self, resource: Resource, words: tuple[str, ...]) -> str:
         """Return the name of the Event that tells these words: a new one, or that of the series to count up."""
-        steady, uid = self._clock.steady(), resource.metadata.uid
-        story = self._stories.get(uid)
-        if story is None or steady - story.began > _KEPT_SECONDS:
-            story = self._stories[uid] = _Story(steady)
-        self._stories.move_to_end(uid)
-        if len(self._stories) > _STORIES:
-            self._stories.popitem(last=False)
+        steady, key, uid = self._clock.steady(), key_of(resource), resource.metadata.uid
+        story = self._stories.get(key)
+        if story is None or story.uid != uid or steady - story.began > _KEPT_SECONDS:
+            story = self._stories[key] = _Story(uid, steady)
         told = story.names.setdefault(words, [])
         if not told or (words != story.last and len(told) < _APART):
             # A clock that stands still or goes back must not make two Events one.

@@ -126,6 +126,7 @@ async def load[R: Resource](context: Context, key: Key, model: type[R]) -> Work[
     obj = await context.kube.get(kind_of_key(key), key.namespace, key.name)
     if obj is None or obj["metadata"].get("deletionTimestamp"):
         context.board.forget(key)
+        context.recorder.forget(key)
         context.references.declare(key, frozenset())
         OBJECTS.forget(key)
         return None

@@ -6,6 +6,7 @@ import pytest
 from support.hand_clock import HandClock
 from unit.operator.objects import NOW, model_server
 from whetstone_api.vocabulary import Reason
+from whetstone_operator.kinds import key_of
 from whetstone_operator.kube import Kube
 from whetstone_operator.runtime.events import NORMAL, EventRecorder
 
@@ -77,3 +78,12 @@ async def test_equal_words_about_two_objects_are_two_events(recorder: EventRecor
     await tell(recorder, Reason.SERVING, uid="u2")
     await tell(recorder, Reason.SERVING, message="other words")
     assert len(wrote.story()) == 3
+
+
+async def test_what_was_told_of_an_object_is_forgotten_once_it_is_gone(recorder: EventRecorder, wrote: Wrote) -> None:
+    await tell(recorder, Reason.SERVING)
+    await tell(recorder, Reason.SERVING)
+    assert len(wrote.story()) == 1
+    recorder.forget(key_of(model_server()))
+    await tell(recorder, Reason.SERVING)
+    assert len(wrote.story()) == 2

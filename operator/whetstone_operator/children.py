@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from whetstone_api.vocabulary import Label
 
+from whetstone_operator.controllers.job_outcome import pod_problem
 from whetstone_operator.kinds import (
     BENCHMARK_RUN,
     CONFIG_MAP,
@@ -18,6 +19,7 @@ from whetstone_operator.kinds import (
     Key,
     Kind,
 )
+from whetstone_operator.resources.distributed import JOB_NAME_LABEL
 from whetstone_operator.resources.metadata import MANAGED_BY
 from whetstone_operator.runtime.informer import Changed, Watched
 from whetstone_operator.runtime.news import News
@@ -25,22 +27,34 @@ from whetstone_operator.runtime.news import News
 _OURS: Final = {str(Label.MANAGED_BY): MANAGED_BY}
 CHILDREN: Final = (
     *(Watched(kind=kind, labels=_OURS) for kind in (DEPLOYMENT, DISRUPTION_BUDGET, JOB, SERVICE, CONFIG_MAP)),
-    Watched(kind=POD, labels={str(Label.MODEL_SERVER): None}),
+    Watched(kind=POD, labels=_OURS, fields="status.phase!=Succeeded,status.phase!=Failed"),
 )
-"""Secrets are not watched: that would need the right to list them all. Pods of Jobs are told of by their Job."""
+"""Secrets are not watched: that would need the right to list them all. Nor are pods that have ended: they are most of
+the pods, and nothing of them is read but how a Job ended, once."""
 
 
-def _deployment_status(status: dict[str, Any]) -> Any:
+def _all_but_status(obj: dict[str, Any]) -> Any:
+    return {**obj, "status": None}
+
+
+def _deployment(obj: dict[str, Any]) -> Any:
     """Return all but the conditions; of these only whether pods are refused."""
+    status = obj.get("status") or {}
     failing = [one["status"] for one in status.get("conditions") or [] if one["type"] == "ReplicaFailure"]
-    return {**status, "conditions": failing}
+    return {**obj, "status": {**status, "conditions": failing}}
 
 
-def _nothing(_: dict[str, Any]) -> Any:
-    return None
+def _pod(obj: dict[str, Any]) -> Any:
+    """Return all of an engine pod; of a Job's only what keeps it from running: the Job tells the rest."""
+    return pod_problem([obj]) if JOB_NAME_LABEL in obj["metadata"]["labels"] else obj
 
 
-_READ_STATUS = {DISRUPTION_BUDGET.plural: _nothing, SERVICE.plural: _nothing, DEPLOYMENT.plural: _deployment_status}
+_READ = {
+    DISRUPTION_BUDGET.plural: _all_but_status,
+    SERVICE.plural: _all_but_status,
+    DEPLOYMENT.plural: _deployment,
+    POD.plural: _pod,
+}
 _OWNERS = {
     Label.MODEL_SERVER: MODEL_SERVER,
     Label.TRAINING_JOB: TRAINING_JOB,
@@ -62,7 +76,7 @@ def wake_owners(mark: Callable[[Key], None]) -> Changed:
     Args:
         mark: Makes a key due.
     """
-    news = News(_READ_STATUS)
+    news = News(_READ)
 
     def changed(kind: Kind, event: Mapping[str, Any]) -> None:
         metadata = event["object"]["metadata"]

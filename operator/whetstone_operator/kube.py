@@ -133,14 +133,25 @@ class KubeAio:
         return [obj async for page, _ in self.pages(kind, namespace, labels) for obj in page]
 
     async def pages(
-        self, kind: Kind, namespace: str | None, labels: Mapping[str, str | None] | None = None
+        self,
+        kind: Kind,
+        namespace: str | None,
+        labels: Mapping[str, str | None] | None = None,
+        *,
+        fields: str | None = None,
     ) -> AsyncIterator[tuple[Objects, str]]:
         """Yield the objects with these labels (None: of any value) page by page, each with the list's version.
+
+        Args:
+            kind: Their kind.
+            namespace: Their namespace; None for all.
+            labels: What they carry.
+            fields: Field selector that they match.
 
         Raises:
             KubeError: As `Kube`.
         """
-        query: dict[str, Any] = {"limit": _PAGE, "labelSelector": _selector(labels)}
+        query: dict[str, Any] = {"limit": _PAGE, "labelSelector": _selector(labels), "fieldSelector": fields}
         while True:
             page = await self._json("GET", kind.path(namespace=namespace), query=query)
             metadata = page.get("metadata", {})
@@ -154,15 +165,28 @@ class KubeAio:
                 return
 
     async def changes(
-        self, kind: Kind, namespace: str | None, labels: Mapping[str, str | None], version: str
+        self,
+        kind: Kind,
+        namespace: str | None,
+        labels: Mapping[str, str | None],
+        *,
+        version: str,
+        fields: str | None = None,
     ) -> AsyncIterator[Object]:
         """Yield the events of a watch from a version on, bookmarks among them, until the API server ends it.
+
+        Args:
+            kind: The kind.
+            namespace: Its namespace; None for all.
+            labels: As for `pages`.
+            version: The version.
+            fields: As for `pages`.
 
         Raises:
             KubeError: As `Kube`; also when nothing is heard for longer than bookmarks are apart.
         """
         query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": _WATCH_SECONDS}
-        query |= {"resourceVersion": version, "labelSelector": _selector(labels)}
+        query |= {"resourceVersion": version, "labelSelector": _selector(labels), "fieldSelector": fields}
         async for line in self._transport.lines(kind.path(namespace=namespace), query=query, within=_WATCH_TIMEOUT):
             yield json.loads(line)
 

@@ -21,7 +21,7 @@ from whetstone_operator.runtime.progress import Reported
 from whetstone_operator.runtime.reconcile import Work
 
 LOOK_AGAIN_SECONDS = 10.0
-"""Pause before a pod that does not run yet is looked at again: the operator watches Jobs, not pods."""
+"""Pause before a Job that makes way for another one is looked at again, should a watch have lost its end."""
 _RETRY_LENGTH = 256
 
 
@@ -136,8 +136,7 @@ async def finished_report[R: (LoRATrainingJob, BenchmarkRun)](
     """
     name = job["metadata"]["name"]
     work.status.setdefault("startedAt", job["metadata"]["creationTimestamp"])
-    pods = await work.context.kube.list(POD, work.namespace, {JOB_NAME_LABEL: name})
-    outcome = judge(job, pods)
+    outcome = judge(job, await _pods(work, job))
     if isinstance(outcome, Succeeded):
         return outcome.report
     if isinstance(outcome, Failed):
@@ -150,10 +149,20 @@ async def finished_report[R: (LoRATrainingJob, BenchmarkRun)](
             LOOK_AGAIN_SECONDS,
         )
     if outcome.problem is not None:
-        raise Waiting(Reason.POD_FAILED, outcome.problem, LOOK_AGAIN_SECONDS)
+        raise Waiting(Reason.POD_FAILED, outcome.problem)
     await require_admission(work, job)
-    ready = int(job.get("status", {}).get("ready") or 0) > 0
-    raise Waiting(reason, f"Job {name} is at work", None if ready else LOOK_AGAIN_SECONDS)
+    raise Waiting(reason, f"Job {name} is at work")
+
+
+async def _pods[R: (LoRATrainingJob, BenchmarkRun)](work: Work[R], job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the pods of a Job; while it is at work, those that have not ended.
+
+    The watches tell of these. How a Job ended is asked for: the watch of pods may be behind that of Jobs.
+    """
+    labels = {JOB_NAME_LABEL: job["metadata"]["name"]}
+    if not is_finished(job):
+        labels |= selector_labels(work.resource)
+    return await work.context.kube.list(POD, work.namespace, labels)
 
 
 def read_result[R: (LoRATrainingJob, BenchmarkRun), M: ApiModel](

@@ -30,13 +30,17 @@ class Watched:
     Args:
         kind: The kind.
         labels: What its objects carry; None for any value.
+        fields: Field selector that they match; None for all.
     """
 
     kind: Kind
     labels: Mapping[str, str | None]
+    fields: str | None = None
 
     def matches(self, obj: Object) -> bool:
-        """Return whether the watch tells of an object."""
+        """Return whether the watch surely tells of an object, and of its end. Of fields the API server alone knows."""
+        if self.fields is not None:
+            return False
         found = obj["metadata"].get("labels") or {}
         return all(name in found and value in (None, found[name]) for name, value in self.labels.items())
 
@@ -67,7 +71,7 @@ class Informer:
         backoff: Backoff | None = None,
     ) -> None:
         self._kube, self._store, self._namespace, self._changed = kube, store, namespace, changed
-        self._kind, self._labels = watched.kind, watched.labels
+        self._kind, self._watched = watched.kind, watched
         self._backoff = backoff or Backoff(longest=15.0)
         self.synced = asyncio.Event()
         """Set once the store holds all that is there."""
@@ -90,7 +94,9 @@ class Informer:
         """Take over all objects; return the version from which to watch."""
         uids: set[str] = set()
         version = ""
-        async for items, version in self._kube.pages(self._kind, self._namespace, self._labels):  # noqa: B007
+        watched = self._watched
+        pages = self._kube.pages(self._kind, self._namespace, watched.labels, fields=watched.fields)
+        async for items, version in pages:  # noqa: B007
             for obj in items:
                 uids.add(obj["metadata"]["uid"])
                 self._take(None, obj)
@@ -104,10 +110,13 @@ class Informer:
 
         A stream that breaks off is begun anew from where it was.
         """
-        failures = 0
+        failures, watched = 0, self._watched
         while True:
             try:
-                async for event in self._kube.changes(self._kind, self._namespace, self._labels, version):
+                changes = self._kube.changes(
+                    self._kind, self._namespace, watched.labels, version=version, fields=watched.fields
+                )
+                async for event in changes:
                     failures = 0
                     version = self._hear(event)
             except KubeError as error:

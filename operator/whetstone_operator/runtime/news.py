@@ -12,11 +12,12 @@ class News:
     """Remembers what was last heard of each object, as a hash.
 
     Args:
-        read: By a kind's plural, what reconciles read of its status; of kinds without an entry they read all of it.
+        read: By a kind's plural, what reconciles read of its objects; None where they read nothing. Of kinds without
+            an entry they read all.
     """
 
     def __init__(self, read: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
-        self._read_status = read
+        self._read = read
         self._heard: dict[Hashable, int] = {}
 
     def is_news(self, plural: str, event: Mapping[str, Any]) -> bool:
@@ -27,18 +28,17 @@ class News:
             event: `type` and `object`, as in the watch; no type for what was there before the watch.
         """
         obj = event["object"]
-        metadata = obj["metadata"]
+        metadata = {name: value for name, value in obj["metadata"].items() if name not in _BOOKKEEPING}
         key = (plural, metadata.get("namespace"), metadata["name"])
+        read = self._read.get(plural, _all)({**obj, "metadata": metadata})
+        before = self._heard.pop(key, None)
         if event.get("type") == DELETED:
-            self._heard.pop(key, None)
-            return True
-        told = hash(json.dumps(self._read(plural, obj), sort_keys=True))
-        before, self._heard[key] = self._heard.get(key), told
+            return before is not None or read is not None
+        if read is None:
+            return before is not None
+        told = self._heard[key] = hash(json.dumps(read, sort_keys=True))
         return before != told
 
-    def _read(self, plural: str, obj: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the part of an object that reconciles read."""
-        metadata = {name: value for name, value in obj["metadata"].items() if name not in _BOOKKEEPING}
-        found = {**obj, "metadata": metadata}
-        read = self._read_status.get(plural)
-        return found if read is None else {**found, "status": read(obj.get("status") or {})}
+
+def _all(obj: dict[str, Any]) -> Any:
+    return obj

@@ -87,15 +87,19 @@ async def test_what_is_deleted_is_asked_for_until_the_watch_tells() -> None:
     assert kube.requests == ["DELETE x", "GET x"]
 
 
-async def test_pods_of_servers_are_listed_from_the_store_and_pods_of_jobs_are_not() -> None:
+async def test_pods_are_listed_from_the_store_by_their_owner_and_asked_for_by_their_job_alone() -> None:
     kube = client()
     kube.answers[POD.path(namespace="ns")] = {"items": [], "metadata": {"resourceVersion": "1"}}
+    job = {"batch.kubernetes.io/job-name": "j"}
+    at_work = stored(POD, "y", labels={**OURS, str(Label.TRAINING_JOB): "t", **job})
     kube.store.put(POD, stored(POD))
-    assert await kube.list(POD, "ns", {str(Label.MODEL_SERVER): "s"}) == [stored(POD)]
+    kube.store.put(POD, at_work)
+    assert await kube.list(POD, "ns", {str(Label.TRAINING_JOB): "t", **job}) == [at_work]
+    assert await kube.list(POD, "ns", {str(Label.TRAINING_JOB): "t", "batch.kubernetes.io/job-name": "other"}) == []
+    assert stored(POD) in await kube.list(POD, "ns", {str(Label.MODEL_SERVER): "s"})
     assert kube.requests == []
-    assert await kube.list(POD, "ns", {"batch.kubernetes.io/job-name": "j"}) == []
-    assert await kube.list(POD, "ns", {str(Label.TRAINING_JOB): "t"}) == []
-    assert kube.requests == ["GET pods", "GET pods"]
+    assert await kube.list(POD, "ns", job) == []
+    assert kube.requests == ["GET pods"]
 
 
 async def test_ours_are_relied_on_for_a_while_and_asked_for_when_absent() -> None:

@@ -29,7 +29,7 @@ class Server:
         self._lists, self._watches = lists, watches
         self.from_versions: list[str] = []
 
-    async def pages(self, *_: Any) -> AsyncIterator[tuple[list[Object], str]]:
+    async def pages(self, *_: Any, fields: str | None) -> AsyncIterator[tuple[list[Object], str]]:
         answer = self._lists.pop(0)
         if isinstance(answer, KubeError):
             raise answer
@@ -39,7 +39,7 @@ class Server:
         if not objects:
             yield [], version
 
-    async def changes(self, kind: Kind, namespace: str | None, labels: Any, version: str) -> AsyncIterator[Object]:
+    async def changes(self, *_: Any, version: str, fields: str | None) -> AsyncIterator[Object]:
         self.from_versions.append(version)
         if not self._watches:
             await asyncio.sleep(1_000_000)
@@ -125,3 +125,7 @@ def test_a_watch_tells_of_objects_with_its_labels_only() -> None:
     assert not JOBS.matches(labelled(l="w", present=""))
     assert not JOBS.matches(labelled(l="v"))
     assert not JOBS.matches({"metadata": {}})
+
+
+def test_of_what_fields_select_no_watch_surely_tells() -> None:
+    assert not Watched(kind=JOB, labels={}, fields="status.phase!=Failed").matches({"metadata": {}})

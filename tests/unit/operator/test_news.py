@@ -11,7 +11,13 @@ def event(kind: str | None = "MODIFIED", *, version: int = 1, **parts: Any) -> d
 
 
 def news() -> News:
-    return News({"budgets": lambda _: None, "deployments": lambda status: status.get("replicas")})
+    def all_but_status(obj: dict[str, Any]) -> Any:
+        return {**obj, "status": None}
+
+    def replicas(obj: dict[str, Any]) -> Any:
+        return {**obj, "status": (obj.get("status") or {}).get("replicas")}
+
+    return News({"budgets": all_but_status, "deployments": replicas, "pods": lambda pod: pod.get("problem")})
 
 
 def test_the_first_word_of_an_object_is_news_and_its_repetition_is_not() -> None:
@@ -44,3 +50,12 @@ def test_an_end_is_news_and_so_is_what_comes_after_it() -> None:
     heard.is_news("budgets", event())
     assert heard.is_news("budgets", event("DELETED"))
     assert heard.is_news("budgets", event("ADDED"))
+
+
+def test_what_is_not_read_is_no_news_until_there_is_something_and_when_it_is_gone() -> None:
+    heard = news()
+    told = [event(None), event(spec={"a": 1}), event(problem="x"), event(problem="x"), event(), event()]
+    assert [heard.is_news("pods", one) for one in told] == [False, False, True, False, True, False]
+    assert not heard.is_news("pods", event("DELETED"))
+    heard.is_news("pods", event("ADDED", problem="x"))
+    assert heard.is_news("pods", event("DELETED"))

@@ -51,7 +51,7 @@ test-long: $(STAMP) ## Everything slow: the whole demo, restarts, deletions, 20 
 	$(PYTEST) tests/cluster -q -m long
 	@$(DEV) demo
 
-bench: $(STAMP) ## Measure what Whetstone adds (10 minutes; ARGS="publish guard", ARGS=training, ARGS=benchmark, ARGS=scale)
+bench: $(STAMP) ## Measure what Whetstone adds (10 minutes; ARGS="publish guard", ARGS=training, ARGS=benchmark, ARGS=scale, ARGS=soak)
 	@$(DEV) build-tools
 	@PYTHONPATH=bench:tests:dev:operator:server:agent $(PYTHON) -m whetstone_bench $(ARGS)
 

@@ -1,8 +1,8 @@
 """`make bench`: measure, write `build/bench/*.json`, print the tables, fill `docs/performance.md` when asked.
 
 `make bench ARGS=training` measures the Train phase, which needs no API server and has a table of its own; so have
-`make bench ARGS=benchmark`, trials in pods of the local cluster, `make bench ARGS=tooluse`, the tool-use gym, and
-`make bench ARGS=scale`, thousands of objects beside an operator in Go.
+`make bench ARGS=benchmark`, trials in pods of the local cluster, `make bench ARGS=tooluse`, the tool-use gym,
+`make bench ARGS=scale`, thousands of objects beside an operator in Go, and `make bench ARGS=soak`, hours of change.
 """
 
 import argparse
@@ -13,7 +13,19 @@ from typing import Any
 
 from whetstone_dev.places import CHECKOUT
 
-from whetstone_bench import benchmark, figures, first_step, fleet, floor, guard_cost, scale, serving, tooluse, training
+from whetstone_bench import (
+    benchmark,
+    figures,
+    first_step,
+    fleet,
+    floor,
+    guard_cost,
+    scale,
+    serving,
+    soak,
+    tooluse,
+    training,
+)
 from whetstone_bench.stage import Stage
 
 OUTPUT = CHECKOUT / "build" / "bench" / "serving.json"
@@ -26,6 +38,8 @@ TOOLUSE = "tooluse"
 TOOLUSE_OUTPUT = CHECKOUT / "build" / "bench" / "tooluse.json"
 SCALE, OBJECTS = "scale", 1000
 SCALE_OUTPUT = CHECKOUT / "build" / "bench" / "scale.json"
+SOAK, MINUTES = "soak", 120.0
+SOAK_OUTPUT = CHECKOUT / "build" / "bench" / "soak.json"
 PAGE = CHECKOUT / "docs" / "performance.md"
 
 
@@ -48,17 +62,27 @@ PARTS: dict[str, Callable[[Stage], list[figures.Figure]]] = {
 }
 
 
+ALONE = (TRAINING, BENCHMARK, TOOLUSE, SCALE, SOAK)
+"""Parts that run only where they are named, each with a table of its own."""
+
+
 def main() -> None:
     """Run the parts that the arguments name; all by default."""
     parser = argparse.ArgumentParser(prog="whetstone_bench", description=__doc__)
-    known = f"any of {', '.join(PARTS)}; default: all of these; or {TRAINING}, {BENCHMARK}, {TOOLUSE}, {SCALE}"
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, TRAINING, BENCHMARK, TOOLUSE, SCALE, []], help=known)
+    known = f"any of {', '.join(PARTS)}; default: all of these; or {', '.join(ALONE)}"
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, *ALONE, []], help=known)
     parser.add_argument("--at-a-time", type=int, nargs="+", default=CONCURRENCIES, help="concurrent trials")
     parser.add_argument("--objects", type=int, default=OBJECTS, help="objects of each kind, in scale")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="length of the soak")
     parser.add_argument("--page", action="store_true", help="write the figures into docs/performance.md")
+    parser.add_argument("--page-from", type=Path, metavar="JSON", help="only write those of a file, for one part")
     options = parser.parse_args()
+    if options.page_from:
+        described, found = figures.read_json(options.page_from)
+        figures.fill_page(PAGE, described, found, part=options.parts[0] if options.parts else "serving")
+        return
     described = figures.machine()
-    found: list[figures.Figure] = []
+    found = []
     if TRAINING in options.parts:
         measured = [*first_step.first_step(FIRST_STEP_SAMPLES), *training.training(TRAINING_ROUNDS)]
         _tell(TRAINING_OUTPUT, described, measured, part="training", page=options.page)
@@ -71,6 +95,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder:
             measured = scale.scale(Path(folder), objects=options.objects)
         _tell(SCALE_OUTPUT, described, measured, part="scale", page=options.page)
+    if SOAK in options.parts:
+        _soak(described, minutes=options.minutes, page=options.page)
     if options.parts and not set(options.parts) & set(PARTS):
         return
     with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder, Stage(Path(folder)) as stage:
@@ -80,8 +106,21 @@ def main() -> None:
     _tell(OUTPUT, described, found, part="serving", page=options.page)
 
 
-def _tell(place: Path, described: dict[str, Any], found: list[figures.Figure], *, part: str, page: bool) -> None:
-    figures.write_json(place, described, found)
+def _soak(described: dict[str, Any], *, minutes: float, page: bool) -> None:
+    """Soak; the file holds the figures of what is done so far at any time."""
+
+    def keep(record: soak.Record) -> None:
+        figures.write_json(SOAK_OUTPUT, described, record.figures(), **record.details())
+
+    with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder:
+        record = soak.soak(Path(folder), seconds=60 * minutes, tell=keep)
+    _tell(SOAK_OUTPUT, described, record.figures(), part="soak", page=page, **record.details())
+
+
+def _tell(
+    place: Path, described: dict[str, Any], found: list[figures.Figure], *, part: str, page: bool, **more: Any
+) -> None:
+    figures.write_json(place, described, found, **more)
     figures.show(described, found)
     print(f"[whetstone] the same in {place.relative_to(CHECKOUT)}")
     if page:

@@ -72,10 +72,17 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write_json(path: Path, described: dict[str, Any], figures: Sequence[Figure]) -> None:
-    """Write the figures for machines."""
+def write_json(path: Path, described: dict[str, Any], figures: Sequence[Figure], **more: Any) -> None:
+    """Write the figures for machines, and what else there is to tell."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": described, "figures": [asdict(one) for one in figures]}, indent=2) + "\n")
+    told = {"machine": described, "figures": [asdict(one) for one in figures], **more}
+    path.write_text(json.dumps(told, indent=2) + "\n")
+
+
+def read_json(path: Path) -> tuple[dict[str, Any], list[Figure]]:
+    """Return the machine and the figures that a file holds."""
+    told = json.loads(path.read_text())
+    return told["machine"], [Figure(**one) for one in told["figures"]]
 
 
 def show(described: dict[str, Any], figures: Sequence[Figure]) -> None:
@@ -102,6 +109,7 @@ BEGINS = {
     "benchmark": "<!-- figures of make bench ARGS=benchmark -->\n",
     "tooluse": "<!-- figures of make bench ARGS=tooluse -->\n",
     "scale": "<!-- figures of make bench ARGS=scale -->\n",
+    "soak": "<!-- figures of make bench ARGS=soak -->\n",
 }
 END = "<!-- end of the figures -->\n"
 

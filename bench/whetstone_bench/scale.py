@@ -5,7 +5,6 @@ API server and etcd are real and both operators are processes. What a cluster wo
 """
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -21,10 +20,12 @@ from integration.world import ADAPTER, DATASET, RESULTS, RUN_SPEC, SERVER_SPEC, 
 from support.protocol_sidecars import ProtocolSidecars
 from whetstone_api.vocabulary import API_VERSION
 
+from whetstone_bench.async_api import AsyncApi
+from whetstone_bench.audit import Audit
 from whetstone_bench.figures import Figure, once
 from whetstone_bench.peer import PeerProcess, build_peer
 from whetstone_bench.stage import Stage, cpu_seconds, pause, peak_mebibytes, resident_mebibytes
-from whetstone_bench.status_writer import AsyncApi, StatusWriter
+from whetstone_bench.status_writer import StatusWriter
 
 PEER_ACCOUNT: Final = "peer"
 PEER_USER: Final = f"system:serviceaccount:whetstone-system:{PEER_ACCOUNT}"
@@ -55,38 +56,6 @@ class Contestant(Protocol):
         """Return how many reconciles it has done, less than 0 while keys are due."""
 
 
-class Audit:
-    """Counts the requests of one user in the API server's audit log, by verb; those for Leases aside.
-
-    Args:
-        log: The log.
-        user: Name of the user.
-    """
-
-    def __init__(self, log: Path, user: str) -> None:
-        self._log, self._user, self._offset = log, user, 0
-        self._counts: Counter[str] = Counter()
-        self._taken: Counter[str] = Counter()
-
-    def total(self) -> int:
-        """Return how many there were so far."""
-        with self._log.open("rb") as file:
-            file.seek(self._offset)
-            whole, end, _ = file.read().rpartition(b"\n")
-        self._offset += len(whole) + len(end)
-        for line in whole.splitlines():
-            entry = json.loads(line)
-            if entry["user"]["username"] == self._user and entry.get("objectRef", {}).get("resource") != "leases":
-                self._counts[entry["verb"]] += 1
-        return self._counts.total()
-
-    def take(self) -> Counter[str]:
-        """Return those since the last call."""
-        self.total()
-        found, self._taken = self._counts - self._taken, self._counts.copy()
-        return found
-
-
 class Arena:
     """One contestant with its objects.
 
@@ -97,13 +66,22 @@ class Arena:
         user: The user whose name its requests carry.
         sidecar: Address of the one that answers for all engine pods.
         name: Its name in the figures.
+        quiet: Seconds without a request after which it is at rest.
     """
 
     def __init__(
-        self, stage: Stage, world: World, contestant: Contestant, *, user: str, sidecar: str, name: str
+        self,
+        stage: Stage,
+        world: World,
+        contestant: Contestant,
+        *,
+        user: str,
+        sidecar: str,
+        name: str,
+        quiet: float = QUIET_SECONDS,
     ) -> None:
         self._stage, self._world, self._contestant, self._name = stage, world, contestant, name
-        self._sidecar = sidecar
+        self._sidecar, self._quiet_seconds = sidecar, quiet
         self._audit = Audit(stage.plane.audit_log, user)
         self._cpu = cpu_seconds(contestant.pid)
         self._counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
@@ -135,7 +113,7 @@ class Arena:
         begin = time.monotonic()
         asyncio.run(self._simulate(objects))
         done = until(lambda: self._contestant.reconciled() >= 0) - begin
-        self._quiet()
+        self.wait_quiet()
         return [
             self._once(f"{what}: nothing due after", done, "s"),
             *self._cost(what, 3 * objects),
@@ -144,7 +122,7 @@ class Arena:
 
     def rest(self) -> list[Figure]:
         """Measure a minute in which nothing happens."""
-        self._quiet()
+        self.wait_quiet()
         self._audit.take()
         used = cpu_seconds(self._contestant.pid)
         pause(REST_SECONDS)
@@ -185,11 +163,11 @@ class Arena:
         figures += [self._once(f"{what}: requests, {verb}", number, "") for verb, number in sorted(asked.items())]
         return [*figures, self._once(f"{what}: requests an object", round(asked.total() / objects, 1), "")]
 
-    def _quiet(self) -> None:
+    def wait_quiet(self) -> None:
         """Wait until the operator asks for nothing any more."""
         count = -1
         while count != (count := self._audit.total()):
-            pause(QUIET_SECONDS)
+            pause(self._quiet_seconds)
 
     def _told(self, kind: str, number: int) -> float:
         names = set()

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -74,10 +74,24 @@ class Stage:
         )
 
     @contextmanager
-    def operator(self, world: World) -> Iterator[OperatorProcess]:
-        """Give the running operator."""
+    def operator(
+        self, world: World, *, launcher: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> Iterator[OperatorProcess]:
+        """Give the running operator.
+
+        Args:
+            world: The namespace that it serves.
+            launcher: What its command is an argument of.
+            environment: Further variables.
+        """
         log = self.folder / f"operator-{world.namespace}.log"
-        process = OperatorProcess(kubeconfig=self.kubeconfig, namespace=world.namespace, log=log)
+        process = OperatorProcess(
+            kubeconfig=self.kubeconfig,
+            namespace=world.namespace,
+            log=log,
+            environment=environment,
+            launcher=launcher,
+        )
         process.start()
         try:
             yield process
@@ -87,18 +101,27 @@ class Stage:
 
 def resident_mebibytes(pid: int) -> float:
     """Return the resident memory of a process."""
-    return _mebibytes(pid, "VmRSS:")
+    return round(_told(pid, "VmRSS:") / 1024, 1)
 
 
 def peak_mebibytes(pid: int) -> float:
     """Return the largest resident memory that a process has had."""
-    return _mebibytes(pid, "VmHWM:")
+    return round(_told(pid, "VmHWM:") / 1024, 1)
 
 
-def _mebibytes(pid: int, field: str) -> float:
+def threads(pid: int) -> int:
+    """Return how many threads a process has."""
+    return _told(pid, "Threads:")
+
+
+def open_files(pid: int) -> int:
+    """Return how many files and connections a process has open."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def _told(pid: int, field: str) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    kibibytes = next(line for line in lines if line.startswith(field)).split()[1]
-    return round(int(kibibytes) / 1024, 1)
+    return int(next(line for line in lines if line.startswith(field)).split()[1])
 
 
 def cpu_seconds(pid: int) -> float:

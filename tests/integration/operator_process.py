@@ -25,6 +25,7 @@ from whetstone_dev.rbac_page import SERVED_NAMESPACE, SYSTEM_NAMESPACE, render
 
 ACCOUNT = "whetstone-operator"
 USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"
+_TOKEN_SECONDS = 86400
 _IMAGES = ("operator", "server", "trainer", "benchmark", "engine")
 _RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
@@ -76,7 +77,7 @@ def account_token(
     api: Api, *, namespace: str = SYSTEM_NAMESPACE, account: str = ACCOUNT, bound_to: Mapping[str, str] | None = None
 ) -> str:
     """Return a token of a service account, by default the operator's; bound to an object, it ends with that."""
-    spec = {"expirationSeconds": 7200, **({"boundObjectRef": dict(bound_to)} if bound_to else {})}
+    spec = {"expirationSeconds": _TOKEN_SECONDS, **({"boundObjectRef": dict(bound_to)} if bound_to else {})}
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     return str(api.raw("POST", path, {"spec": spec})["status"]["token"])
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 from integration.api import Object
@@ -100,26 +100,29 @@ class Churn:
         for _ in self._slots:
             await self.turn()
 
-    async def settled(self) -> bool:
-        """Return whether every object that should be there is as it should be, and nothing is left of others."""
+    async def unsettled(self) -> list[str]:
+        """Return what is not as it should be once all has been done, and what is left of objects that are gone."""
         wanted = {(slot.kind, slot.name): _reason(slot) for slot in self._slots}
         wanted |= {("ModelServer", f"home{slot.number}"): "Serving" for slot in self._slots if slot.kind in PLURALS}
-        found: dict[tuple[str, str], Any] = {}
+        found: dict[tuple[str, str], str | None] = {}
         uids = set()
         for kind in LETTERS:
             for obj in await self._api.list(kind):
                 conditions = (obj.get("status") or {}).get("conditions") or []
                 uids.add(obj["metadata"]["uid"])
                 found[kind, obj["metadata"]["name"]] = {one["type"]: one["reason"] for one in conditions}.get("Ready")
-        return found == wanted and not await self._orphans(uids)
+        different = [key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key)]
+        told = [f"{name} is {found.get((kind, name))}, not {wanted.get((kind, name))}" for kind, name in different]
+        return [*told, *await self._orphans(uids)]
 
     async def _orphans(self, owners: set[str]) -> list[str]:
-        """Return the names of children whose owners are none of these."""
+        """Return the children whose owners are none of these."""
         return [
-            f"{kind} {obj['metadata']['name']}"
+            f"{kind} {obj['metadata']['name']} is left"
             for kind in ("Deployment", "Job", "ConfigMap", "Secret", "Service", "PodDisruptionBudget")
             for obj in await self._api.list(kind, "app.kubernetes.io/managed-by=whetstone")
-            if not any(one["uid"] in owners for one in obj["metadata"].get("ownerReferences") or [])
+            if (references := obj["metadata"].get("ownerReferences"))
+            and owners.isdisjoint(one["uid"] for one in references)
         ]
 
     async def _step(self, slot: Slot) -> None:

@@ -248,11 +248,16 @@ def ground(folder: Path) -> Iterator[Ground]:
 
 
 async def settle(churn: Churn) -> float:
-    """Wait until all is as it should be; return the seconds that it took."""
+    """Wait until all is as it should be; return the seconds that it took.
+
+    Raises:
+        TimeoutError: It takes too long; the message says what is not as it should be.
+    """
     begin = time.monotonic()
-    async with asyncio.timeout(LONGEST_SECONDS):
-        while not await churn.settled():  # noqa: ASYNC110 - the objects are looked at one by one
-            await asyncio.sleep(LOOK_SECONDS)
+    while unsettled := await churn.unsettled():
+        if time.monotonic() - begin > LONGEST_SECONDS:
+            raise TimeoutError("; ".join(unsettled))
+        await asyncio.sleep(LOOK_SECONDS)
     return time.monotonic() - begin
 
 

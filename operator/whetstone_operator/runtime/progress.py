@@ -38,7 +38,7 @@ class ProgressBoard:
         self._clock = clock
         self._since = clock.steady()
         self._reports: dict[Key, Reported] = {}
-        self._woken: dict[Key, float] = {}
+        self._looks: dict[Key, float] = {}
         self._heard: dict[Key, float] = {}
 
     def begin(self) -> None:
@@ -50,13 +50,13 @@ class ProgressBoard:
         now = self._heard[key] = self._clock.steady()
         before = self._reports.get(key)
         self._reports[key] = Reported(report=report, at=self._clock.now())
-        if report.phase == CHANGED or before is None or _is_news(report, before.report):
-            self._woken[key] = now
-            return 0.0
-        due = WRITE_EVERY_SECONDS - (now - self._woken.get(key, now))
-        if due <= 0:
-            self._woken[key] = now
-        return max(0.0, due)
+        look = self._looks.get(key)
+        if report.phase == CHANGED or before is None or look is None or _is_news(report, before.report):
+            look = now
+        elif look <= now:
+            look = max(now, look + WRITE_EVERY_SECONDS)
+        self._looks[key] = look
+        return look - now
 
     def excuse(self, key: Key) -> None:
         """Count an object's silence from now on: nobody is there to report."""
@@ -82,11 +82,11 @@ class ProgressBoard:
         latest = self._reports.get(key)
         if latest is None or phase is None or updated_at is None or latest.report.phase != phase:
             return latest
-        age = (latest.at - from_rfc3339(updated_at)).total_seconds()
+        age = (self._clock.now() - from_rfc3339(updated_at)).total_seconds()
         return None if 0 <= age < WRITE_EVERY_SECONDS - 1 else latest
 
     def forget(self, key: Key) -> None:
         """Drop what is known of an object that is gone or has ended."""
         self._reports.pop(key, None)
-        self._woken.pop(key, None)
+        self._looks.pop(key, None)
         self._heard.pop(key, None)

@@ -16,8 +16,11 @@ LOOKS = 5
 LONG_SECONDS = 7200.0
 LONG_GROWTH_MEBIBYTES = 3.0
 KEY = "whetstone_operator.kinds.Key"
+BOUNDED = {"yarl.URL"}
+"""Of the last ones, yarl keeps a fixed number."""
 
 
+@pytest.mark.long
 def test_objects_that_are_gone_leave_nothing_in_the_operator(tmp_path: Path) -> None:
     with ground(tmp_path) as place:
         left = asyncio.run(_left_by_lives(place))
@@ -38,7 +41,7 @@ async def _left_by_lives(place: Ground) -> dict[str, int]:
             more[KEY] = more.get(KEY, 0) - (churn.done["reports of pods"] - reports)
             grown.append(more)
         least = {name: min(number, grown[1].get(name, 0)) for name, number in grown[0].items()}
-        return {name: number for name, number in least.items() if number >= FEWEST}
+        return {name: number for name, number in least.items() if number >= FEWEST and name not in BOUNDED}
 
 
 async def _least_growth(observer: Observer, before: Census) -> dict[str, int]:

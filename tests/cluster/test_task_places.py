@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+import zipfile
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -139,6 +140,16 @@ def test_an_archive_of_a_config_map_is_run(places: Places) -> None:
     places.runs.kube.apply(tiny, namespace=places.runs.namespace)
     places.start("from-map", {"configMapRef": {"name": "tiny", "key": "set.tgz"}})
     assert places.runs.end("from-map")["status"]["suiteDigest"] == places.digest
+
+
+def test_a_zip_archive_in_a_claim_is_run(places: Places) -> None:
+    with zipfile.ZipFile(places.runs.host_folder("data") / "set.zip", "w", zipfile.ZIP_DEFLATED) as packing:
+        for path in (places.bundle / "tasks").rglob("*"):
+            if path.is_file():
+                packing.write(path, path.relative_to(places.bundle))
+    places.start("from-zip", {"uri": "pvc://data/set.zip", "digest": places.digest})
+    run = places.runs.end("from-zip")
+    assert (run["status"]["results"]["mean"], run["status"]["suiteDigest"]) == ("1", places.digest)
 
 
 def test_an_agent_of_a_bucket_works(places: Places, tmp_path: Path) -> None:

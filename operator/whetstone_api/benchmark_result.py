@@ -16,9 +16,9 @@ class RunProgress(ApiModel):
 
     phase: Annotated[str, Field(max_length=32)]
     """Fetching, Preflight, Oracle, Trials or Score."""
-    fetched_bytes: Annotated[int, Field(ge=0)] | None = None
+    fetched_bytes: int | None = None
     """Bytes of tasks, environment or agent that are there, while they are fetched."""
-    total_bytes: Annotated[int, Field(ge=0)] | None = None
+    total_bytes: int | None = None
     """Bytes that are fetched in all."""
     finished: int | None = None
     """Trials that ended."""

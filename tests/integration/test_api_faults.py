@@ -209,10 +209,10 @@ def test_expired_token_is_read_again(hours: int, plane: ControlPlane, api: Api, 
     account.mkdir()
     (account / "ca.crt").write_text((plane.pki.folder / "ca.crt").read_text())
     (account / "namespace").write_text(SYSTEM_NAMESPACE)
-    (account / "token").write_text(bound_token(api, "first"))
+    (account / "token").write_text(bound_token(api, f"first-{hours}"))
     (account / "hosts").write_text(f"{address} {CLUSTER_NAME}\n127.0.0.1 localhost\n")
     names = [f"IP:{address}", f"DNS:{CLUSTER_NAME}"]
-    certificate, key = plane.pki.leaf("in-cluster", subject="/CN=in-cluster", names=names)
+    certificate, key = plane.pki.leaf(f"in-cluster-{hours}", subject="/CN=in-cluster", names=names)
     trusted = plane.pki.folder / "ca.crt"
     world.claims()
     clock = MachineClock(tmp_path / "time", hours=2)
@@ -229,8 +229,8 @@ def test_expired_token_is_read_again(hours: int, plane: ControlPlane, api: Api, 
         prepare = world.wait_job("before", "prepare")
         clock.set(hours=hours)
         first = (account / "token").read_text()
-        (account / "token").write_text(bound_token(api, "second"))
-        api.raw("DELETE", f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/first")
+        (account / "token").write_text(bound_token(api, f"second-{hours}"))
+        api.raw("DELETE", f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/first-{hours}")
         eventually(lambda: is_refused(plane, first), what="the API server refuses the old token", seconds=60)
         go_on(world, prepare, operator)
         assert keeper.exits == []

@@ -441,6 +441,8 @@ def benchmark_run(
     status = {
         "progress": {
             "phase": "Trials",
+            "fetchedBytes": 1,
+            "totalBytes": 1,
             "finished": 3,
             "total": 8,
             "passed": 1,
@@ -477,6 +479,13 @@ def benchmark_run(
             "completionTokens": 1,
             "durationSeconds": 1,
             "rungs": [{"rung": "nested", "tasks": 8, "mean": "0.5", "success": "0.5"}],
+            "commands": {
+                "commands": 8,
+                "success": "0.5",
+                "recovery": "0.5",
+                "solvedAfterError": "0.5",
+                "turnsToSolve": "3",
+            },
             "discipline": {
                 "trajectories": 8,
                 "unread": 0,

@@ -188,6 +188,7 @@ def stage(plane: ControlPlane, api: Api, world: World, fates: dict[str, list[Fat
         assert "Traceback" not in log.read_text(), f"{log}: {log.read_text()[-6000:]}"
 
 
+@pytest.mark.long
 def test_what_is_wanted_comes_about_once_whatever_dies(
     stage: Stage, dice: Dice, fates: dict[str, list[Fate]], capsys: pytest.CaptureFixture[str]
 ) -> None:

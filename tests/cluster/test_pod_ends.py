@@ -174,8 +174,10 @@ async def test_trials_queue_for_a_full_quota(namespace: str, tmp_path: Path) -> 
 async def test_a_quota_that_stays_full_is_named(namespace: str, tmp_path: Path) -> None:
     core = (await Cluster.shared()).core
     await core.create_namespaced_resource_quota(
-        namespace, {"metadata": {"name": "trials"}, "spec": {"hard": {"count/pods": "0"}}}
+        namespace, {"metadata": {"name": "trials"}, "spec": {"hard": {"count/pods": "1"}}}
     )
-    with pytest.raises(PodStartError, match=r"quota had no room .* within 1 s: .*exceeded quota: trials"):
-        async with started(tmp_path, options={**SMALL, "queue_seconds": 1}):
-            pass
+    (tmp_path / "second").mkdir()
+    async with started(tmp_path, options=SMALL):
+        with pytest.raises(PodStartError, match=r"quota had no room .* within 1 s: .*exceeded quota: trials"):
+            async with started(tmp_path / "second", options={**SMALL, "queue_seconds": 1}):
+                pass

@@ -8,9 +8,7 @@ counted apart. Missing trials are void too. Both readings of the mean are kept: 
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
-from typing import Final
 
 from whetstone_api.benchmark_result import RungFigures, RunResults, TokenPrices
 from whetstone_api.jobs import RunConfig
@@ -34,8 +32,6 @@ from whetstone_artifacts.validity import why_invalid
 from whetstone_agent.tasks import ScoredTask
 from whetstone_agent.trials import Trial, parse_trial
 from whetstone_agent.verifier_setup import honest_result
-
-_MILLION: Final = Decimal(1_000_000)
 
 
 def read_trials(job_folder: Path) -> list[Trial]:
@@ -141,9 +137,8 @@ def rung_figures(scores: Sequence[TaskScore]) -> list[RungFigures]:
 
 def cost(results: RunResults, prices: TokenPrices) -> str:
     """Return what a run's tokens cost."""
-    paid = (results.prompt_tokens or 0) * Decimal(prices.input_per_million)
-    paid += (results.completion_tokens or 0) * Decimal(prices.output_per_million)
-    return decimal(float(paid / _MILLION))
+    prompt, completion = results.prompt_tokens or 0, results.completion_tokens or 0
+    return decimal(float(prices.cost(prompt_tokens=prompt, completion_tokens=completion)))
 
 
 def _duration(trials: Sequence[TrialScore]) -> int | None:

@@ -1,7 +1,8 @@
 """What a BenchmarkRun tells of its trials: progress, figures, comparison."""
 
+from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -9,6 +10,9 @@ from whetstone_api.benchmark_discipline import DisciplineFigures
 from whetstone_api.benchmark_oracle import OracleChecked
 from whetstone_api.benchmark_suite import RefusedTasks
 from whetstone_api.schema import ApiModel, DecimalString, SignedDecimalString
+
+MILLION: Final = Decimal(1_000_000)
+"""Tokens that a price is for."""
 
 
 class RunProgress(ApiModel):
@@ -45,6 +49,11 @@ class TokenPrices(ApiModel):
     """Price of a million prompt tokens."""
     output_per_million: DecimalString = "0"
     """Price of a million completion tokens."""
+
+    def cost(self, *, prompt_tokens: int, completion_tokens: int) -> Decimal:
+        """Return what tokens cost."""
+        paid = prompt_tokens * Decimal(self.input_per_million) + completion_tokens * Decimal(self.output_per_million)
+        return paid / MILLION
 
 
 class Interval(ApiModel):

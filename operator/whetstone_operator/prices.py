@@ -3,11 +3,13 @@
 import json
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
+
+_PLACES: Final = Decimal("0.0001")
 
 
 class PricesError(ValueError):
@@ -52,6 +54,11 @@ class Prices(_Strict):
             if price.node_selector.items() <= chosen.items() and asked_devices(pod, price.resource):
                 return price
         return None
+
+
+def amount_text(value: Decimal) -> str:
+    """Return an amount, of money or of what it is paid for, as decimal text of at most four places."""
+    return format(value.quantize(_PLACES).normalize(), "f")
 
 
 def asked_devices(pod: Mapping[str, Any], resource: str) -> Decimal:

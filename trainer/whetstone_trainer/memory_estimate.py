@@ -1,6 +1,6 @@
 """What a training takes of its device, for every micro-batch that `spec.plan` leaves open, in figures and in words."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from whetstone_api.jobs import TrainingConfig
@@ -31,9 +31,22 @@ from whetstone_trainer.recipe import Settings
 from whetstone_trainer.reference import reference_bytes
 
 
-def estimate_memory(
+@dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """What Prepare expects a training to take.
+
+    Args:
+        estimate: Of one device.
+        warning: What to tell where a training on CPUs may be killed for want of memory.
+    """
+
+    estimate: MemoryEstimate
+    warning: str | None
+
+
+def expect(
     config: TrainingConfig, settings: Settings, dataset: DatasetReport, *, limit: int | None = None
-) -> MemoryEstimate | None:
+) -> Expectation | None:
     """Return what the training will take of one device; None where the model's shape is not known.
 
     Args:
@@ -51,35 +64,16 @@ def estimate_memory(
         return None
     limit = None if config.on_accelerator else limit
     found = _expected_choices(config, settings, dataset, facts, limit=limit)
-    best, least = found[0], most_sparing(found)
-    wish = f"shorten the longest rows (hyperparameters.maxLength), lower lora.rank, or {_larger(config)}"
-    if config.plan.device_memory:
-        free = memory_bytes(config.plan.device_memory)
-        fitting = fastest(found, free=free)
-        if fitting is None:
-            raise UserError(
-                Reason.DEVICE_TOO_SMALL,
-                f"spec.plan.deviceMemory is {config.plan.device_memory}, and {_takes(least, dataset)}; {wish}",
-            )
-        best = fitting
-    elif limit is not None:
-        if least.memory and is_certain(config.lora.target_modules) and least.memory.certain > limit:
-            raise UserError(
-                Reason.DEVICE_TOO_SMALL,
-                f"spec.resources.limits.memory leaves {quantity(limit)} to a process, and base model, adapter and"
-                f" libraries alone take {quantity(least.memory.certain)}: the kernel would kill it; lower lora.rank, or"
-                " raise spec.resources.limits.memory and ask for a retry",
-            )
-        best = fastest(found, free=limit) or least
+    best, least = _best(config, dataset, found, limit=limit), most_sparing(found)
+    warning = None
+    if limit is not None and fastest(found, free=limit) is None:
+        warning = (
+            f"spec.resources.limits.memory leaves {quantity(limit)} to a process, and"
+            f" {_takes(least, dataset)} as estimated: the kernel may kill the training"
+        )
     tokens = _learned_tokens(settings, dataset)
-    work = Work(
-        tokens=tokens,
-        row=max(1, dataset.tokens // (dataset.rows * (1 if config.method is Method.SFT else 2))),
-        checkpointing=best.checkpointing,
-        reference=config.method is Method.DPO,
-    )
-    operations = training_operations(facts, work)
-    return MemoryEstimate(
+    operations = training_operations(facts, _work(config, dataset, tokens=tokens, checkpointing=best.checkpointing))
+    estimate = MemoryEstimate(
         memory=in_words(best),
         least=in_words(least),
         plan=f"micro-batch {best.micro_batch}{checkpointing_of(best)}, rows of {dataset.longest} tokens",
@@ -89,6 +83,46 @@ def estimate_memory(
         tokens=tokens,
         operations=None if operations is None else f"{operations:.4g}",
     )
+    return Expectation(estimate=estimate, warning=warning)
+
+
+def _best(config: TrainingConfig, dataset: DatasetReport, found: list[Choice], *, limit: int | None) -> Choice:
+    """Return the fastest choice that fits, as far as what it has to fit is known.
+
+    Raises:
+        UserError: As `expect`.
+    """
+    least = most_sparing(found)
+    if config.plan.device_memory:
+        fitting = fastest(found, free=memory_bytes(config.plan.device_memory))
+        if fitting is None:
+            raise UserError(
+                Reason.DEVICE_TOO_SMALL,
+                f"spec.plan.deviceMemory is {config.plan.device_memory}, and {_takes(least, dataset)}; shorten the"
+                f" longest rows (hyperparameters.maxLength), lower lora.rank, or {_larger(config)}",
+            )
+        return fitting
+    if limit is None:
+        return found[0]
+    if least.memory and is_certain(config.lora.target_modules) and least.memory.certain > limit:
+        raise UserError(
+            Reason.DEVICE_TOO_SMALL,
+            f"spec.resources.limits.memory leaves {quantity(limit)} to a process, and base model, adapter and"
+            f" libraries alone take {quantity(least.memory.certain)}: the kernel would kill it; lower lora.rank, or"
+            " raise spec.resources.limits.memory and ask for a retry",
+        )
+    return fastest(found, free=limit) or least
+
+
+def _work(config: TrainingConfig, dataset: DatasetReport, *, tokens: int, checkpointing: bool) -> Work:
+    """Return what the training computes."""
+    rows = dataset.rows * (1 if config.method is Method.SFT else 2)
+    return Work(
+        tokens=tokens,
+        row=max(1, dataset.tokens // rows),
+        checkpointing=checkpointing,
+        reference=config.method is Method.DPO,
+    )
 
 
 def _learned_tokens(settings: Settings, dataset: DatasetReport) -> int:
@@ -96,29 +130,6 @@ def _learned_tokens(settings: Settings, dataset: DatasetReport) -> int:
     if settings.max_steps is None:
         return dataset.tokens * (settings.epochs or 1)
     return settings.max_steps * settings.batch_size * dataset.tokens // dataset.rows
-
-
-def memory_warning(
-    config: TrainingConfig, settings: Settings, dataset: DatasetReport, *, limit: int | None
-) -> str | None:
-    """Return what to tell where a training on CPUs may be killed for want of memory; None where it surely has enough.
-
-    Args:
-        config: The job's configuration.
-        settings: Hyperparameters as they take effect.
-        dataset: What Prepare found.
-        limit: Bytes of main memory that a process may take; None for no limit.
-    """
-    facts = read_model_facts(Path(config.base_model_path))
-    if facts is None or limit is None or config.on_accelerator:
-        return None
-    found = _expected_choices(config, settings, dataset, facts, limit=limit)
-    if fastest(found, free=limit) is not None:
-        return None
-    return (
-        f"spec.resources.limits.memory leaves {quantity(limit)} to a process, and"
-        f" {_takes(most_sparing(found), dataset)} as estimated: the kernel may kill the training"
-    )
 
 
 def fits(config: TrainingConfig, settings: Settings, dataset: DatasetReport, *, free: int) -> bool | None:

@@ -24,7 +24,7 @@ from whetstone_trainer.distributed import Ranks, SilentReporter, find_place
 from whetstone_trainer.errors import outcome_of
 from whetstone_trainer.failpoints import failpoint
 from whetstone_trainer.launch import launch, node_index
-from whetstone_trainer.memory_estimate import estimate_memory, memory_warning
+from whetstone_trainer.memory_estimate import expect
 from whetstone_trainer.merge import merge_adapter, merged_model, publish_merged, read_adapter, require_mergeable
 from whetstone_trainer.prepare import prepare_data
 from whetstone_trainer.prepared import PreparedReport, read_report
@@ -62,16 +62,15 @@ def run_prepare(config: TrainingConfig, progress: Progress, _stop: StopSignal) -
     asked, settings, limit = expected(config, recipe.settings, report.dataset), recipe.settings, memory_limit()
     # The pods that train have the same limit.
     limit = limit // config.world.processes_per_node if limit else None
-    estimate = estimate_memory(asked, settings, report.dataset, limit=limit)
-    warning = memory_warning(asked, settings, report.dataset, limit=limit)
+    outlook = expect(asked, settings, report.dataset, limit=limit)
     return TerminationReport(
         outcome=Outcome.SUCCEEDED,
         reason=Reason.SUCCEEDED,
         message=f"{report.dataset.rows} rows with {report.dataset.tokens} tokens are prepared",
         result={
             "dataset": report.dataset.to_wire(),
-            **({"estimate": estimate.to_wire()} if estimate else {}),
-            **({"warnings": [warning]} if warning else {}),
+            **({"estimate": outlook.estimate.to_wire()} if outlook else {}),
+            **({"warnings": [outlook.warning]} if outlook and outlook.warning else {}),
         },
     )
 

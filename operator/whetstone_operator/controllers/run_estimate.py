@@ -1,14 +1,12 @@
 """What a BenchmarkRun will cost, from what its baseline has cost and what it may use. Pure."""
 
 from decimal import Decimal
-from typing import Final
 
 from whetstone_api.benchmark_estimate import RunEstimate
-from whetstone_api.benchmark_result import TokenPrices
+from whetstone_api.benchmark_result import MILLION, TokenPrices
 from whetstone_api.benchmarkrun import BenchmarkRun, BenchmarkRunSpec
 
-_MILLION: Final = Decimal(1_000_000)
-_PLACES: Final = Decimal("0.0001")
+from whetstone_operator.prices import amount_text
 
 
 def estimate_run(spec: BenchmarkRunSpec, prices: TokenPrices, baseline: BenchmarkRun | None) -> RunEstimate:
@@ -23,7 +21,7 @@ def estimate_run(spec: BenchmarkRunSpec, prices: TokenPrices, baseline: Benchmar
     bases = []
     if limit is not None:
         dearest = max(Decimal(prices.input_per_million), Decimal(prices.output_per_million))
-        most = _text(limit * dearest / _MILLION)
+        most = amount_text(limit * dearest / MILLION)
         bases = [f"at most agent.budget.runTokens, {limit}, all of the dearer kind"]
     tokens = None if baseline is None else _tokens(spec, baseline)
     if baseline is None or tokens is None:
@@ -35,7 +33,7 @@ def estimate_run(spec: BenchmarkRunSpec, prices: TokenPrices, baseline: Benchmar
     return RunEstimate(
         prompt_tokens=prompt,
         completion_tokens=completion,
-        cost=_text(_cost(prices, prompt, completion)),
+        cost=amount_text(prices.cost(prompt_tokens=prompt, completion_tokens=completion)),
         most=most,
         basis="; ".join([basis, *bases]),
     )
@@ -56,12 +54,3 @@ def _unknown(spec: BenchmarkRunSpec, baseline: BenchmarkRun | None) -> str:
     if baseline is None:
         return f"unknown: the baseline {spec.baseline_ref.name} does not exist yet"
     return f"unknown: the baseline {baseline.metadata.name} has not counted its tokens yet"
-
-
-def _cost(prices: TokenPrices, prompt: int, completion: int) -> Decimal:
-    paid = prompt * Decimal(prices.input_per_million) + completion * Decimal(prices.output_per_million)
-    return paid / _MILLION
-
-
-def _text(value: Decimal) -> str:
-    return format(value.quantize(_PLACES).normalize(), "f")

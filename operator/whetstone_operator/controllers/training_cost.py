@@ -9,13 +9,12 @@ from whetstone_api.training_cost import MAX_COUNTED_PODS, PodUse, TrainingCost
 from whetstone_api.training_plan import EstimatedCost, MemoryEstimate
 from whetstone_api.training_result import TrainingProgress
 
-from whetstone_operator.prices import DevicePrice, Prices, asked_devices
+from whetstone_operator.prices import DevicePrice, Prices, amount_text, asked_devices
 from whetstone_operator.runtime.clock import from_rfc3339, to_rfc3339
 
 COUNT_SECONDS: Final = 60.0
 """A running pod's time is counted anew after so long: each count writes the status."""
 EARLIER: Final = "earlier"
-_PLACES: Final = Decimal("0.0001")
 _HOUR: Final = Decimal(3600)
 _TERA: Final = Decimal(10) ** 12
 
@@ -36,11 +35,11 @@ def estimated_cost(estimate: MemoryEstimate, job: Mapping[str, Any], prices: Pri
     hours, basis = _device_hours(estimate, price)
     return EstimatedCost(
         resource=price.resource,
-        per_hour=_text(price.per_hour),
+        per_hour=amount_text(price.per_hour),
         currency=prices.currency or None,
-        devices=_text(devices),
-        device_hours=None if hours is None else _text(hours),
-        amount=None if hours is None else _text(hours * price.per_hour),
+        devices=amount_text(devices),
+        device_hours=None if hours is None else amount_text(hours),
+        amount=None if hours is None else amount_text(hours * price.per_hour),
         basis=basis,
     )
 
@@ -53,8 +52,8 @@ def _device_hours(estimate: MemoryEstimate, price: DevicePrice) -> tuple[Decimal
         return None, f"unknown: the price table says no teraflops for {price.resource}"
     hours = Decimal(estimate.operations) / (price.teraflops * _TERA) / _HOUR
     return hours, (
-        f"{estimate.operations} operations for {estimate.tokens} tokens, at {_text(price.teraflops)} teraflops a device"
-        " as the price table says; the steps alone, without start, evaluation and publishing"
+        f"{estimate.operations} operations for {estimate.tokens} tokens, at {amount_text(price.teraflops)} teraflops a"
+        " device as the price table says; the steps alone, without start, evaluation and publishing"
     )
 
 
@@ -92,11 +91,11 @@ def training_cost(
     used = sum((Decimal(one.device_seconds) for one in uses), Decimal(0))
     return TrainingCost(
         resource=price.resource,
-        per_hour=_text(price.per_hour),
+        per_hour=amount_text(price.per_hour),
         currency=prices.currency or None,
-        device_hours=_text(used / _HOUR),
-        amount=_text(used / _HOUR * price.per_hour),
-        expected=None if left is None else _text((used + left) / _HOUR * price.per_hour),
+        device_hours=amount_text(used / _HOUR),
+        amount=amount_text(used / _HOUR * price.per_hour),
+        expected=None if left is None else amount_text((used + left) / _HOUR * price.per_hour),
         basis=basis,
         counted_at=to_rfc3339(now),
         pods=uses,
@@ -140,7 +139,7 @@ def _use(pod: Mapping[str, Any], price: DevicePrice, now: datetime) -> PodUse | 
     ended = status.get("phase") in ("Succeeded", "Failed")
     end = max((from_rfc3339(one) for one in ends if one), default=now) if ended else now
     seconds = max(0.0, (end - from_rfc3339(placed)).total_seconds())
-    return PodUse(name=_name(pod), device_seconds=_text(Decimal(str(seconds)) * devices), ended=ended)
+    return PodUse(name=_name(pod), device_seconds=amount_text(Decimal(str(seconds)) * devices), ended=ended)
 
 
 def _bounded(uses: Sequence[PodUse]) -> list[PodUse]:
@@ -152,12 +151,8 @@ def _bounded(uses: Sequence[PodUse]) -> list[PodUse]:
     total = sum((Decimal(one.device_seconds) for one in old), Decimal(0))
     gone = {one.name for one in old}
     kept = [one for one in uses if one.name not in gone]
-    return [PodUse(name=EARLIER, device_seconds=_text(total), ended=True), *kept][:MAX_COUNTED_PODS]
+    return [PodUse(name=EARLIER, device_seconds=amount_text(total), ended=True), *kept][:MAX_COUNTED_PODS]
 
 
 def _name(pod: Mapping[str, Any]) -> str:
     return str(pod["metadata"]["name"])
-
-
-def _text(value: Decimal) -> str:
-    return format(value.quantize(_PLACES).normalize(), "f")

@@ -6,27 +6,13 @@ from typing import Any
 
 import pytest
 from support.adapters import make_model
+from support.model_facts import LLAMA_3B
 from whetstone_api.engine import EngineSpec
 from whetstone_api.model_facts import ModelFacts
 from whetstone_artifacts.model_facts import facts_of, read_model_facts
 from whetstone_artifacts.serving_memory import Estimate, estimate
 
 GIB = 1 << 30
-LLAMA_3B = ModelFacts(
-    parameters=3_212_749_824,
-    weight_bytes=2 * 3_212_749_824,
-    linear_parameters=2_818_572_288,
-    dtype="bfloat16",
-    layers=28,
-    hidden=3072,
-    inner=8192,
-    heads=24,
-    kv_heads=8,
-    head_width=128,
-    vocabulary=128256,
-    max_length=131072,
-    cached_layers=28,
-)
 
 
 def estimated(*, loras: int = 0, rank: int = 0, facts: ModelFacts = LLAMA_3B, **engine: Any) -> Estimate:

@@ -3,24 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from whetstone_api.model_facts import ModelFacts
+from support.model_facts import LLAMA_3B
 from whetstone_artifacts.training_operations import Work, training_operations
 
-LLAMA_3B = ModelFacts(
-    parameters=3_212_749_824,
-    weight_bytes=2 * 3_212_749_824,
-    linear_parameters=2_818_572_288,
-    dtype="bfloat16",
-    layers=28,
-    hidden=3072,
-    inner=8192,
-    heads=24,
-    kv_heads=8,
-    head_width=128,
-    vocabulary=128256,
-    max_length=131072,
-    cached_layers=28,
-)
 WORK = Work(tokens=1000, row=2048)
 MATRICES, ATTENTION = 2_818_572_288 + 3072 * 128256, 28 * 24 * 128 * 2048
 

@@ -7,35 +7,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.model_facts import LLAMA_3B
 from support.trainer_job import Job, chat_row, train_here
-from whetstone_api.model_facts import ModelFacts
 from whetstone_api.training_data import DatasetReport, Lengths
 from whetstone_artifacts.training_choice import memory_bytes
 from whetstone_trainer import memory_estimate
 from whetstone_trainer import plan as plans
 from whetstone_trainer.errors import UserError
-from whetstone_trainer.memory_estimate import estimate_memory, memory_warning
+from whetstone_trainer.memory_estimate import expect
 from whetstone_trainer.plan import Device, Plan, make_plan
 from whetstone_trainer.recipe import read_recipe
 
 MakeJob = Callable[[str], Job]
 GIB = 1 << 30
 CPU, H100 = Device(is_gpu=False), Device(is_gpu=True, free=78 * GIB, compiler=True)
-LLAMA_3B = ModelFacts(
-    parameters=3_212_749_824,
-    weight_bytes=2 * 3_212_749_824,
-    linear_parameters=2_818_572_288,
-    dtype="bfloat16",
-    layers=28,
-    hidden=3072,
-    inner=8192,
-    heads=24,
-    kv_heads=8,
-    head_width=128,
-    vocabulary=128256,
-    max_length=131072,
-    cached_layers=28,
-)
 
 
 @pytest.fixture
@@ -75,34 +60,35 @@ def test_prepare_refuses_what_no_plan_brings_into_the_container(job: Job) -> Non
 
     def least(**plan: Any) -> int:
         job.values["plan"] = plan
-        found = estimate_memory(job.config, settings, data(2048), limit=256 * GIB)
+        found = expect(job.config, settings, data(2048), limit=256 * GIB)
         assert found is not None
-        return memory_bytes(found.least)
+        return memory_bytes(found.estimate.least)
 
     enough = least()
     assert least(microBatchSize=4) > enough
     job.values["plan"] = {}
     for limit, warns in ((enough * 2, False), (int(enough * 0.9), True)):
-        found = estimate_memory(job.config, settings, data(2048), limit=limit)
+        found = expect(job.config, settings, data(2048), limit=limit)
         assert found is not None
-        warning = memory_warning(job.config, settings, data(2048), limit=limit)
-        assert (warning is not None) is warns
-        assert warning is None or "the kernel may kill the training" in warning
+        assert (found.warning is not None) is warns
+        assert found.warning is None or "the kernel may kill the training" in found.warning
     weights = 4 * LLAMA_3B.parameters
     with pytest.raises(UserError, match=r"spec.resources.limits.memory leaves .*raise spec.resources") as caught:
-        estimate_memory(job.config, settings, data(2048), limit=weights)
+        expect(job.config, settings, data(2048), limit=weights)
     assert caught.value.reason == "DeviceTooSmall"
     job.values["onAccelerator"] = True
-    assert estimate_memory(job.config, settings, data(2048), limit=weights) is not None
-    assert memory_warning(job.config, settings, data(2048), limit=weights) is None
+    found = expect(job.config, settings, data(2048), limit=weights)
+    assert found is not None
+    assert found.warning is None
 
 
 @pytest.mark.usefixtures("large")
 def test_where_the_adapted_modules_are_not_known_prepare_only_warns(job: Job) -> None:
     settings = read_recipe(job.config).settings
     job.values["lora"]["targetModules"] = ["wqkv"]
-    assert estimate_memory(job.config, settings, data(2048), limit=GIB) is not None
-    assert memory_warning(job.config, settings, data(2048), limit=GIB) is not None
+    found = expect(job.config, settings, data(2048), limit=GIB)
+    assert found is not None
+    assert found.warning is not None
 
 
 @pytest.mark.usefixtures("large")
@@ -190,18 +176,18 @@ def test_pairs_are_not_packed(job: Job) -> None:
 def test_memory_is_estimated_for_the_longest_row_and_held_to_the_device(job: Job) -> None:
     job.values |= {"onAccelerator": True, "plan": {}}
     settings = read_recipe(job.config).settings
-    short, long = (estimate_memory(job.config, settings, data(longest)) for longest in (512, 8192))
+    short, long = (expect(job.config, settings, data(longest)) for longest in (512, 8192))
     assert short is not None
     assert long is not None
-    assert sum(part.bytes for part in short.basis) < sum(part.bytes for part in long.basis)
-    assert "rows of 8192 tokens" in long.plan
+    assert sum(part.bytes for part in short.estimate.basis) < sum(part.bytes for part in long.estimate.basis)
+    assert "rows of 8192 tokens" in long.estimate.plan
     job.values["plan"] = {"deviceMemory": "24Gi"}
-    fitting = estimate_memory(job.config, settings, data(8192))
+    fitting = expect(job.config, settings, data(8192))
     assert fitting is not None
-    assert sum(part.bytes for part in fitting.basis) < 24 * GIB
+    assert sum(part.bytes for part in fitting.estimate.basis) < 24 * GIB
     job.values["plan"] = {"deviceMemory": "8G"}
     with pytest.raises(UserError, match=r"spec.plan.deviceMemory is 8G, and rows of 8192 tokens take") as caught:
-        estimate_memory(job.config, settings, data(8192))
+        expect(job.config, settings, data(8192))
     assert caught.value.reason == "DeviceTooSmall"
 
 
@@ -212,9 +198,9 @@ def test_operations_are_those_of_all_steps(job: Job) -> None:
 
     def told(**changes: Any) -> tuple[int | None, float]:
         job.values["hyperparameters"] = {**given, "maxSteps": None, "batchSize": 8, **changes}
-        found = estimate_memory(job.config, read_recipe(job.config).settings, data(512))
+        found = expect(job.config, read_recipe(job.config).settings, data(512))
         assert found is not None
-        return found.tokens, float(found.operations or 0)
+        return found.estimate.tokens, float(found.estimate.operations or 0)
 
     once = told(epochs=1)
     assert once[0] == 1000 * 512
@@ -237,9 +223,9 @@ def test_reference_of_pairs_is_counted_as_it_is_loaded(
 
     def reference(**values: Any) -> int:
         job.values |= {"initAdapterPath": None, "initAdapterMode": "Continue", "reference": None, **values}
-        found = estimate_memory(job.config, settings, data(512))
+        found = expect(job.config, settings, data(512))
         assert found is not None
-        return {part.name: part.bytes for part in found.basis}.get("reference", 0)
+        return {part.name: part.bytes for part in found.estimate.basis}.get("reference", 0)
 
     (tmp_path / "adapter_config.json").write_text('{"r": 64}')
     folder, stacked = str(tmp_path), {"initAdapterPath": str(tmp_path), "initAdapterMode": "MergeThenNew"}

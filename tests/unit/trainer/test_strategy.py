@@ -7,7 +7,7 @@ from support.trainer_job import Job
 from whetstone_api.jobs import TrainingConfig
 from whetstone_api.training_data import DatasetReport
 from whetstone_artifacts.training_choice import memory_bytes
-from whetstone_trainer.memory_estimate import estimate_memory
+from whetstone_trainer.memory_estimate import expect
 from whetstone_trainer.plan import Device, make_plan
 from whetstone_trainer.prepare import prepare_data
 from whetstone_trainer.recipe import Settings, read_recipe
@@ -44,9 +44,9 @@ def test_estimate_is_of_the_most_that_a_strategy_holds(job: Job) -> None:
     held = {}
     for strategy in ("DDP", "FSDP", "ZeRO2", "ZeRO3"):
         config, settings, dataset = asked(job, strategy=strategy)
-        estimate = estimate_memory(config, settings, dataset)
-        assert estimate is not None
-        held[strategy] = estimate.to_wire()
+        outlook = expect(config, settings, dataset)
+        assert outlook is not None
+        held[strategy] = outlook.estimate.to_wire()
     assert held["ZeRO2"] == held["DDP"] != held["FSDP"] == held["ZeRO3"]
 
 

@@ -10,15 +10,13 @@ from contextlib import suppress
 from http import HTTPStatus
 
 from integration.api import Object, Refused
-from integration.world import ADAPTER, DATASET, RESULTS
+from integration.world import JOB_NAME, done_status, engine_status, running_status, usual_result
 from support.protocol_sidecars import ProtocolSidecar
 from whetstone_api.vocabulary import REPORT_AUDIENCE
 
 from whetstone_bench.async_api import AsyncApi
-from whetstone_bench.pod_states import engine_state, job_pod_state
 
-_JOB_NAME = "batch.kubernetes.io/job-name"
-_PREPARE, _TRAIN = "prepare", "train"
+_PREPARE = "prepare"
 
 
 class SimulatedKubelet:
@@ -54,7 +52,8 @@ class SimulatedKubelet:
         self._ended.add(owner)
         found = self._at_work.pop(owner, None)
         if found is not None:
-            await self._write(found[1], job_pod_state(found[1], _result(*found)))
+            stage, pod = found
+            await self._write(pod, done_status(pod, usual_result(owner, stage)))
 
     async def token(self, owner: str) -> str | None:
         """Return the token for reports of the pod that works for a training or a run; None while none does."""
@@ -72,18 +71,18 @@ class SimulatedKubelet:
         self._at_work.pop(owner, None)
 
     async def _start(self, pod: Object) -> None:
-        job = pod["metadata"]["labels"].get(_JOB_NAME)
+        job = pod["metadata"]["labels"].get(JOB_NAME)
         if job is None:
             sidecar = self._free.pop()
             sidecar.forget()
             self._taken[pod["metadata"]["uid"]] = sidecar
-            await self._write(pod, engine_state(sidecar.address))
+            await self._write(pod, engine_status(sidecar.address))
             return
         owner, stage, _ = job.rsplit("-", 2)
         if stage == _PREPARE:
-            await self._write(pod, job_pod_state(pod, _result(stage, pod)))
+            await self._write(pod, done_status(pod, usual_result(owner, stage)))
             return
-        await self._write(pod, job_pod_state(pod, None))
+        await self._write(pod, running_status(pod))
         self._at_work[owner] = stage, pod
         if owner in self._ended:
             await self.end(owner)
@@ -100,10 +99,3 @@ class SimulatedKubelet:
         self._seen.discard(uid)
         with suppress(KeyError):
             self._free.append(self._taken.pop(uid))
-
-
-def _result(stage: str, pod: Object) -> Object:
-    owner = pod["metadata"]["labels"][_JOB_NAME].rsplit("-", 2)[0]
-    if stage == _PREPARE:
-        return {"dataset": DATASET}
-    return {"adapter": {**ADAPTER, "uri": f"pvc://adapters/{owner}"}} if stage == _TRAIN else {"results": RESULTS}

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import httpx
 from integration.api import Object
 from integration.operator_process import USER, OperatorProcess, account_kubeconfig
-from integration.world import ADAPTER, DATASET, RESULTS, RUN_SPEC, SERVER_SPEC, TRAINING_SPEC, World
+from integration.world import RUN_SPEC, SERVER_SPEC, TRAINING_SPEC, World, usual_result
 from support.protocol_sidecars import ProtocolSidecars
 from whetstone_api.vocabulary import API_VERSION
 
@@ -297,11 +297,7 @@ def fleet_object(kind: str, number: int) -> Object:
 def result_of(job: str) -> Object | None:
     """Return what a Job's pod ends with: every Prepare ends, every second training and run stays at work."""
     owner, stage, _ = job.rsplit("-", 2)
-    if stage == "prepare":
-        return {"dataset": DATASET}
-    if int(owner[1:]) % 2:
-        return None
-    return {"adapter": {**ADAPTER, "uri": f"pvc://adapters/{owner}"}} if stage == "train" else {"results": RESULTS}
+    return None if stage != "prepare" and int(owner[1:]) % 2 else usual_result(owner, stage)
 
 
 def until(done: Callable[[], bool]) -> float:

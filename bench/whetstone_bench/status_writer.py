@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from integration.api import Object
-from integration.world import TIME
+from integration.world import JOB_NAME, TIME, done_status, engine_status, running_status
 
 from whetstone_bench.async_api import AsyncApi
-from whetstone_bench.pod_states import engine_state, job_pod_state
 
 WRITERS: Final = 16
 
@@ -57,16 +56,17 @@ class StatusWriter:
     async def _start_engine(self, deployment: Object) -> None:
         name = deployment["metadata"]["name"]
         pod = await self._pod(deployment, {})
-        await self.api.write_status("Pod", pod["metadata"]["name"], engine_state(self.sidecar))
+        await self.api.write_status("Pod", pod["metadata"]["name"], engine_status(self.sidecar))
         counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1)
         told = {"observedGeneration": deployment["metadata"]["generation"], **counts}
         await self.api.write_status("Deployment", name, told)
 
     async def _run_job(self, job: Object) -> None:
         name = job["metadata"]["name"]
-        pod = await self._pod(job, {"batch.kubernetes.io/job-name": name})
+        pod = await self._pod(job, {JOB_NAME: name})
         result = self.result(name)
-        await self.api.write_status("Pod", pod["metadata"]["name"], job_pod_state(pod, result))
+        status = running_status(pod) if result is None else done_status(pod, result)
+        await self.api.write_status("Pod", pod["metadata"]["name"], status)
         await self.api.write_status("Job", name, _job_status(at_work=result is None))
 
     async def _pod(self, owner: Object, labels: dict[str, str]) -> Object:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,15 @@ def api(control_plane: ControlPlane) -> Iterator[Api]:
     """The administrator's client, with the kinds of Whetstone installed."""
     with Api(control_plane.server, control_plane.pki.folder) as client:
         install_kinds(client)
+        yield client
+
+
+@contextmanager
+def equipped(plane: ControlPlane) -> Iterator[Api]:
+    """Be the administrator of a control plane of a module's own, with the kinds and the rights of Whetstone there."""
+    with Api(plane.server, plane.pki.folder) as client:
+        install_kinds(client)
+        install_rights(plane, client)
         yield client
 
 

@@ -25,7 +25,11 @@ class Keeper:
         """Exit codes so far."""
 
     def __enter__(self) -> "Keeper":
-        self._operator.start()
+        try:
+            self._operator.start()
+        except BaseException:
+            self._operator.stop()
+            raise
         self._thread.start()
         return self
 

@@ -6,21 +6,18 @@ It can be told what happens to the pods of a Job, one after another, before one 
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
 import httpx
 from integration.api import Object, Refused
-from integration.world import ADAPTER, DATASET, RESULTS, World, ended_status, running_status
+from integration.world import JOB_NAME, World, done_status, ended_status, engine_status, running_status, usual_result
 from support.protocol_sidecars import ProtocolSidecar
-from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.vocabulary import Label
 
 WORK_SECONDS: Final = 1.0
 _KILLED: Final = 137
 _LOOK_SECONDS: Final = 0.1
-_JOB_NAME: Final = "batch.kubernetes.io/job-name"
 
 
 class Fate(StrEnum):
@@ -99,7 +96,7 @@ class StandInNode:
             labels = pod["metadata"]["labels"]
             if Label.MODEL_SERVER in labels:
                 self._keep_engine(name, pod)
-            elif _JOB_NAME in labels:
+            elif JOB_NAME in labels:
                 self._keep_program(name, pod)
 
     def _keep_engine(self, name: str, pod: Object) -> None:
@@ -111,23 +108,15 @@ class StandInNode:
         if not ready:
             self._engines[name].forget()
         if _is_ready(pod) is not ready:
-            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            address = self._engines[name].address
-            status = {
-                "phase": "Running",
-                "podIP": address,
-                "podIPs": [{"ip": address}],
-                "startTime": pod["status"].get("startTime") or now,
-                "conditions": [{"type": "Ready", "status": str(ready), "lastTransitionTime": now}],
-            }
-            self._world.set_pod_status(pod, status)
+            started = pod["status"].get("startTime")
+            self._world.set_pod_status(pod, engine_status(self._engines[name].address, ready=ready, started=started))
         self._broken.discard(name)
 
     def _keep_program(self, name: str, pod: Object) -> None:
         phase = pod["status"].get("phase")
         if phase in ("Succeeded", "Failed"):
             return
-        job = pod["metadata"]["labels"][_JOB_NAME]
+        job = pod["metadata"]["labels"][JOB_NAME]
         order = self._order.setdefault(job, [])
         if name not in order:
             order.append(name)
@@ -147,18 +136,8 @@ class StandInNode:
             status = ended_status(pod, None, code=_KILLED, evicted=fate is Fate.EVICTED)
             self._world.set_pod_status(pod, status)
         else:
-            report = TerminationReport(
-                outcome=Outcome.SUCCEEDED, reason="Succeeded", message="", result=result_of(task)
-            )
-            self._world.set_pod_status(pod, ended_status(pod, report, code=0))
-
-
-def result_of(task: str) -> Object:
-    """Return what the program of a Job ends with: the Job's name without its hash."""
-    owner, _, stage = task.rpartition("-")
-    if stage == "prepare":
-        return {"dataset": DATASET}
-    return {"adapter": {**ADAPTER, "uri": f"pvc://adapters/{owner}"}} if stage == "train" else {"results": RESULTS}
+            owner, _, stage = task.rpartition("-")
+            self._world.set_pod_status(pod, done_status(pod, usual_result(owner, stage)))
 
 
 def _is_ready(pod: Object) -> bool:

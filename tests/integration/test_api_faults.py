@@ -12,14 +12,13 @@ import httpx
 import pytest
 import yaml
 from integration.api import Api, Object, accepted
-from integration.conftest import install_kinds
+from integration.conftest import equipped
 from integration.keeper import Keeper
 from integration.operator_process import (
     SYSTEM_NAMESPACE,
     OperatorProcess,
     account_kubeconfig,
     account_token,
-    install_rights,
 )
 from integration.world import DATASET, World
 from support.fault_proxy import FaultProxy
@@ -46,9 +45,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def api(plane: ControlPlane) -> Iterator[Api]:
-    with Api(plane.server, plane.pki.folder) as client:
-        install_kinds(client)
-        install_rights(plane, client)
+    with equipped(plane) as client:
         yield client
 
 

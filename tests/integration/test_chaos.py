@@ -15,14 +15,13 @@ from typing import Any, Final
 import httpx
 import pytest
 from integration.api import Api, Object, Refused, accepted
-from integration.conftest import install_kinds
+from integration.conftest import equipped
 from integration.keeper import Keeper
 from integration.operator_process import (
     SYSTEM_NAMESPACE,
     USER,
     OperatorProcess,
     account_kubeconfig,
-    install_rights,
     operators_entries,
 )
 from integration.stand_in_node import Fate, StandInNode
@@ -79,9 +78,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def api(plane: ControlPlane) -> Iterator[Api]:
-    with Api(plane.server, plane.pki.folder) as client:
-        install_kinds(client)
-        install_rights(plane, client)
+    with equipped(plane) as client:
         yield client
 
 

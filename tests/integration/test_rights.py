@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 from aiohttp import WSServerHandshakeError
 from integration.api import Api, Object, Refused
-from integration.conftest import install_kind, install_kinds
+from integration.conftest import equipped, install_kind
 from integration.engine_pods import crashed_engine
 from integration.operator_process import (
     USER,
     OperatorProcess,
     account_kubeconfig,
     apply_rights,
-    install_rights,
     operators_entries,
     running_operator,
 )
@@ -72,10 +71,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def api(plane: ControlPlane) -> Iterator[Api]:
-    with Api(plane.server, plane.pki.folder) as client:
-        install_kinds(client)
+    with equipped(plane) as client:
         install_kind(client, WORKLOADS)
-        install_rights(plane, client)
         yield client
 
 

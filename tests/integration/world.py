@@ -12,6 +12,8 @@ from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.vocabulary import API_VERSION, REPORT_AUDIENCE
 
 TIME = "2026-01-01T00:00:00Z"
+JOB_NAME = "batch.kubernetes.io/job-name"
+"""Label by which the Job controller names the Job of a pod."""
 DIGEST = "sha256:" + "a" * 64
 ADAPTER = {"uri": "pvc://adapters/a", "digest": DIGEST, "rank": 16, "bytes": 10, "publishedAt": TIME}
 DATASET = {"rows": 3, "tokens": 30, "lossTokens": 10, "longest": 12, "duplicates": 0}
@@ -155,7 +157,7 @@ class World:
 
     def pods(self, job: Object) -> list[Object]:
         """Return a Job's pods."""
-        labels = f"batch.kubernetes.io/job-name={job['metadata']['name']}"
+        labels = f"{JOB_NAME}={job['metadata']['name']}"
         return self.api.list("Pod", namespace=self.namespace, labels=labels)
 
     def end_pod(
@@ -197,12 +199,35 @@ class World:
 
     def end_well(self, job: Object, **result: Any) -> None:
         """End a Job's pod with a result."""
-        self.end_pod(job, TerminationReport(outcome=Outcome.SUCCEEDED, reason="Succeeded", message="", result=result))
+        self.end_pod(job, succeeded(result))
+
+
+def time_of_day() -> str:
+    """Return the time as objects have it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def engine_status(address: str, *, ready: bool = True, started: str | None = None) -> Object:
+    """Return the status of an engine pod.
+
+    Args:
+        address: Address of its sidecar.
+        ready: Whether it is.
+        started: Since when it runs; from now on when None.
+    """
+    now = time_of_day()
+    return {
+        "phase": "Running",
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "startTime": started or now,
+        "conditions": [{"type": "Ready", "status": str(ready), "lastTransitionTime": now}],
+    }
 
 
 def running_status(pod: Object) -> Object:
     """Return the status of a Job's pod that runs from now on, as its kubelet tells it."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = time_of_day()
     container = {"name": pod["spec"]["containers"][0]["name"], "image": "i", "imageID": "", "restartCount": 0}
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": now}
     running = {**container, "ready": True, "state": {"running": {"startedAt": now}}}
@@ -230,13 +255,28 @@ def ended_status(
     }
     container = pod["spec"]["containers"][0]
     told = {"name": container["name"], "image": container["image"], "imageID": "", "ready": False, "restartCount": 0}
-    status: Object = {
+    return {
         "phase": "Failed" if code else "Succeeded",
+        "conditions": [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": TIME}] if evicted else [],
         "containerStatuses": [{**told, "state": {"terminated": terminated}}],
     }
-    if evicted:
-        status["conditions"] = [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": TIME}]
-    return status
+
+
+def done_status(pod: Object, result: Mapping[str, Any]) -> Object:
+    """Return the status of a Job's pod whose program has ended with a result."""
+    return ended_status(pod, succeeded(result), code=0)
+
+
+def succeeded(result: Mapping[str, Any]) -> TerminationReport:
+    """Return the report of a program that has done its work."""
+    return TerminationReport(outcome=Outcome.SUCCEEDED, reason="Succeeded", message="", result=dict(result))
+
+
+def usual_result(owner: str, stage: str) -> Object:
+    """Return what the program of a Job's stage ends with where nothing else is said."""
+    if stage == "prepare":
+        return {"dataset": DATASET}
+    return {"adapter": {**ADAPTER, "uri": f"pvc://adapters/{owner}"}} if stage == "train" else {"results": RESULTS}
 
 
 def user_error(reason: str, message: str) -> TerminationReport:

@@ -18,9 +18,8 @@ from whetstone_api.vocabulary import API_VERSION
 
 from whetstone_bench.async_api import AsyncApi
 from whetstone_bench.kubelet import SimulatedKubelet
+from whetstone_bench.stage import LETTERS
 
-LETTERS: Final = {"ModelServer": "s", "LoRATrainingJob": "t", "BenchmarkRun": "r"}
-"""First letter of the names of each kind."""
 PLURALS: Final = {"LoRATrainingJob": "loratrainingjobs", "BenchmarkRun": "benchmarkruns"}
 STEPS: Final = 4
 """Of a life: created, changed or told of, changed again, finished."""

@@ -7,7 +7,7 @@ API server and etcd are real and both operators are processes. What a cluster wo
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
@@ -24,7 +24,7 @@ from whetstone_bench.async_api import AsyncApi
 from whetstone_bench.audit import Audit
 from whetstone_bench.figures import Figure, once
 from whetstone_bench.peer import PeerProcess, build_peer
-from whetstone_bench.stage import Stage, cpu_seconds, pause, peak_mebibytes, resident_mebibytes
+from whetstone_bench.stage import LETTERS, Stage, cpu_seconds, pause, peak_mebibytes, resident_mebibytes
 from whetstone_bench.status_writer import StatusWriter
 
 PEER_ACCOUNT: Final = "peer"
@@ -35,8 +35,6 @@ LOOK_SECONDS: Final = 0.1
 QUIET_SECONDS: Final = 10.0
 REST_SECONDS: Final = 60.0
 LONGEST_SECONDS: Final = 1200.0
-KINDS: Final = {"ModelServer": "s", "LoRATrainingJob": "t", "BenchmarkRun": "r"}
-"""First letter of the names of each kind."""
 
 
 class Contestant(Protocol):
@@ -64,7 +62,7 @@ class Arena:
         world: Its namespace.
         contestant: The operator.
         user: The user whose name its requests carry.
-        sidecar: Address of the one that answers for all engine pods.
+        sidecars: Addresses of those that answer for engine pods; a server each, which counts revisions of its own.
         name: Its name in the figures.
         quiet: Seconds without a request after which it is at rest.
     """
@@ -76,15 +74,15 @@ class Arena:
         contestant: Contestant,
         *,
         user: str,
-        sidecar: str,
+        sidecars: Sequence[str],
         name: str,
         quiet: float = QUIET_SECONDS,
     ) -> None:
         self._stage, self._world, self._contestant, self._name = stage, world, contestant, name
-        self._sidecar, self._quiet_seconds = sidecar, quiet
+        self._sidecars, self._quiet_seconds = sidecars, quiet
         self._audit = Audit(stage.plane.audit_log, user)
         self._cpu = cpu_seconds(contestant.pid)
-        self._counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
+        self._counts: Counter[str] = Counter(dict.fromkeys(LETTERS, 0))
 
     def empty(self) -> list[Figure]:
         """Measure what it takes without objects."""
@@ -199,7 +197,7 @@ class Arena:
 
     async def _simulate(self, objects: int) -> None:
         async with self._api() as api, asyncio.timeout(LONGEST_SECONDS):
-            writer = StatusWriter(api=api, sidecar=self._sidecar, result=result_of)
+            writer = StatusWriter(api=api, sidecars=iter(self._sidecars), result=result_of)
             await writer.run(deployments=objects, jobs=3 * objects)
 
 
@@ -250,12 +248,13 @@ def _measure(folder: Path, *, objects: int, peer: Path | None) -> list[Figure]:
     with (
         Stage(folder, controllers=False, audited=[PEER_USER]) as stage,
         stage.world() as world,
-        ProtocolSidecars(1) as sidecars,
+        ProtocolSidecars(objects) as sidecars,
         _running(stage, world, peer) as contestant,
     ):
         for account in ("default", "whetstone-runner"):
             world.account(account)
-        arena = Arena(stage, world, contestant, user=user, sidecar=sidecars.pods[0].address, name=name)
+        addresses = [one.address for one in sidecars.pods]
+        arena = Arena(stage, world, contestant, user=user, sidecars=addresses, name=name)
         burst = min(BURST, objects)
         figures = [*arena.empty(), *arena.burst({"ModelServer": burst})]
         rest = {"ModelServer": objects - burst, "LoRATrainingJob": objects, "BenchmarkRun": objects}
@@ -281,7 +280,7 @@ def _running(stage: Stage, world: World, peer: Path | None) -> Iterator[Contesta
 
 def fleet_object(kind: str, number: int) -> Object:
     """Return an object of the fleet: server, training and run of a number belong together."""
-    name = f"{KINDS[kind]}{number}"
+    name = f"{LETTERS[kind]}{number}"
     specs: dict[str, Mapping[str, Any]] = {
         "ModelServer": SERVER_SPEC,
         "LoRATrainingJob": {**TRAINING_SPEC, "output": {"adapter": {"uri": f"pvc://adapters/{name}"}}},

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from integration.api import Api
 from integration.conftest import install_kinds
@@ -18,6 +19,9 @@ from integration.operator_process import (
 )
 from integration.world import World
 from whetstone_dev.controlplane import ControlPlane
+
+LETTERS: Final = {"ModelServer": "s", "LoRATrainingJob": "t", "BenchmarkRun": "r"}
+"""First letter of the names of each kind."""
 
 
 class Stage:

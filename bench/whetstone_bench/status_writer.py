@@ -4,7 +4,7 @@ Nothing runs in these pods. Every Deployment gets one that is ready. Jobs are do
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,12 +22,12 @@ class StatusWriter:
 
     Args:
         api: The client.
-        sidecar: Address of the sidecar that answers for every engine pod.
+        sidecars: Addresses of the sidecars that answer for engine pods, one for each Deployment.
         result: What a Job's pod ends with; None for one that stays at work.
     """
 
     api: AsyncApi
-    sidecar: str
+    sidecars: Iterator[str]
     result: Callable[[str], Object | None]
 
     async def run(self, *, deployments: int, jobs: int) -> None:
@@ -56,7 +56,7 @@ class StatusWriter:
     async def _start_engine(self, deployment: Object) -> None:
         name = deployment["metadata"]["name"]
         pod = await self._pod(deployment, {})
-        await self.api.write_status("Pod", pod["metadata"]["name"], engine_status(self.sidecar))
+        await self.api.write_status("Pod", pod["metadata"]["name"], engine_status(next(self.sidecars)))
         counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1)
         told = {"observedGeneration": deployment["metadata"]["generation"], **counts}
         await self.api.write_status("Deployment", name, told)

@@ -255,11 +255,13 @@ def ended_status(
     }
     container = pod["spec"]["containers"][0]
     told = {"name": container["name"], "image": container["image"], "imageID": "", "ready": False, "restartCount": 0}
-    return {
+    status: Object = {
         "phase": "Failed" if code else "Succeeded",
-        "conditions": [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": TIME}] if evicted else [],
         "containerStatuses": [{**told, "state": {"terminated": terminated}}],
     }
+    if evicted:
+        status["conditions"] = [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": TIME}]
+    return status
 
 
 def done_status(pod: Object, result: Mapping[str, Any]) -> Object:

@@ -4,8 +4,11 @@ import os
 import socket
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Self
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Final, Self
+
+from whetstone_api.digests import canonical_digest
 
 from whetstone_operator.egress import Egress
 from whetstone_operator.prices import Prices, PricesError, read_prices
@@ -14,6 +17,16 @@ STOCK_ENGINE_IMAGE = "docker.io/vllm/vllm-openai:v0.32.0"
 
 ANSWER_SECONDS = 180.0
 """Longer than a watch can be dead without its reader's knowing."""
+
+_IN_ENGINES: Final = (
+    "server_image",
+    "engine_image",
+    "image_pull_policy",
+    "image_pull_secrets",
+    "egress",
+    "operator_url",
+)
+"""Settings that go into engine pods."""
 
 PUBLIC_HUB = "https://huggingface.co"
 
@@ -106,6 +119,12 @@ class Settings:
             answer_seconds=_number(environment, "WHETSTONE_ANSWER_SECONDS", f"{ANSWER_SECONDS:.0f}"),
             own_url=_url(environment.get("POD_IP", ""), port),
         )
+
+    @cached_property
+    def engine_digest(self) -> str:
+        """Digest, in hex, of what goes into engine pods."""
+        parts = asdict(self)
+        return canonical_digest({name: parts[name] for name in _IN_ENGINES}).removeprefix("sha256:")
 
     @property
     def installation(self) -> str:

@@ -6,8 +6,7 @@ the user, or room that adapters need, restarts engines anyway, and at once.
 """
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 from whetstone_api.digests import canonical_digest
@@ -24,8 +23,6 @@ from whetstone_operator.settings import Settings
 
 HOT = frozenset({"replicas", "adapters", "adapterSelector", "aliases", "apiKeys", "limits"})
 """Fields of a spec that never restart an engine."""
-_SETTINGS = ("server_image", "engine_image", "image_pull_policy", "image_pull_secrets", "egress", "operator_url")
-"""Settings that go into engine pods."""
 _SHORT = 12
 
 
@@ -56,12 +53,11 @@ class Origin:
             settings: What the administrator decided.
             template: The pods.
         """
-        chosen = {name: value for name, value in asdict(settings).items() if name in _SETTINGS}
         # Without defaults: a version that knows more fields finds the same spec.
         spec = server.spec.model_dump(by_alias=True, exclude_defaults=True, mode="json")
         spec = {name: value for name, value in spec.items() if name not in HOT}
         spec["model"].pop("defaultSampling", None)
-        return cls(by=_digest(chosen), of=_digest(spec), pods=_digest(template))
+        return cls(by=settings.engine_digest[:_SHORT], of=_digest(spec), pods=_digest(template))
 
     @classmethod
     def read(cls, deployment: Mapping[str, Any]) -> Self | None:
@@ -103,10 +99,9 @@ def is_under_way(stored: Object | None) -> bool:
 
 def with_origin(deployment: Object, origin: Origin, *, upgrade: bool) -> Object:
     """Return a Deployment that tells what it is made from, and whether it is its server's turn."""
-    marked = deepcopy(deployment)
     marks = {str(Annotation.ENGINE_ORIGIN): str(origin), **({str(Annotation.UPGRADE): origin.by} if upgrade else {})}
-    marked["metadata"]["annotations"] = {**_annotations(deployment), **marks}
-    return marked
+    annotations = {**_annotations(deployment), **marks}
+    return {**deployment, "metadata": {**deployment["metadata"], "annotations": annotations}}
 
 
 def upgrade_waits(under_way: Sequence[Key], *, limit: int) -> UpgradeWaits:

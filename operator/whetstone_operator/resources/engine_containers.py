@@ -32,6 +32,8 @@ DESIRED_FOLDER = "/etc/whetstone/desired"
 TOKEN_FOLDER = "/etc/whetstone/token"  # noqa: S105 - a path, not a secret
 TOKEN_KEY = "token"  # noqa: S105 - a key's name, not a secret
 _TMP = "/tmp"  # noqa: S108 - an emptyDir of the pod
+_SIDECAR_START_SECONDS = 600
+"""On a node without a CPU to spare, Python alone takes minutes; a container killed meanwhile begins anew for ever."""
 
 
 def guard_container(settings: Settings) -> dict[str, Any]:
@@ -166,6 +168,7 @@ def sidecar_container(server: ModelServer, settings: Settings) -> dict[str, Any]
         "WHETSTONE_MAX_RANK": str(reserve(server.spec.adapter_capacity).rank),
         "HOME": _TMP,
     }
+    alive = {"httpGet": {"path": "/metrics", "port": SIDECAR_PORT}}
     return {
         "name": "sidecar",
         **image_fields(settings, settings.server_image),
@@ -182,9 +185,14 @@ def sidecar_container(server: ModelServer, settings: Settings) -> dict[str, Any]
             "timeoutSeconds": 2,
             "failureThreshold": 2,
         },
+        "startupProbe": {
+            **alive,
+            "periodSeconds": 1,
+            "timeoutSeconds": 5,
+            "failureThreshold": _SIDECAR_START_SECONDS,
+        },
         "livenessProbe": {
-            "httpGet": {"path": "/metrics", "port": SIDECAR_PORT},
-            "initialDelaySeconds": 10,
+            **alive,
             "periodSeconds": 10,
             "timeoutSeconds": 10,
             "failureThreshold": 6,

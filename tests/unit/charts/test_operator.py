@@ -15,6 +15,8 @@ TAG = "0.1.0"
 UNSLOTH = f"{MIRROR}/whetstone/trainer-unsloth:{TAG}"
 IMAGES: Mapping[str, Any] = {"registry": MIRROR, "unsloth": UNSLOTH, "pullSecrets": ["login"]}
 PROXY = "http://proxy.example.com:3128"
+SLOW_START_SECONDS = 600
+"""What starting may take on a node without a CPU to spare."""
 
 
 def images_of(pods: Mapping[str, Mapping[str, Any]]) -> set[str]:
@@ -91,3 +93,18 @@ def test_the_operator_is_told_how_many_servers_an_upgrade_restarts_at_a_time(ser
     pod = operators_pod({"images": IMAGES, "operator": {"engineUpgrades": servers}})
 
     assert Settings.from_environment(variables_of(pod)).engine_upgrades == servers
+
+
+def test_what_starts_slowly_is_not_killed_meanwhile() -> None:
+    probed = {
+        f"{container} of {pod}": fields
+        for pod, spec in all_pods({"images": IMAGES}).items()
+        for container, fields in containers_of(spec).items()
+        if "livenessProbe" in fields
+    }
+
+    starts = {name: fields.get("startupProbe", {}) for name, fields in probed.items()}
+    patience = {name: one.get("failureThreshold", 0) * one.get("periodSeconds", 0) for name, one in starts.items()}
+
+    assert probed
+    assert not [name for name, seconds in patience.items() if seconds < SLOW_START_SECONDS]

@@ -16,7 +16,7 @@ from aiohttp import web
 from whetstone_operator.children import CHILDREN, wake_owners
 from whetstone_operator.controllers.engine_check import check_engines
 from whetstone_operator.forwarding import forward_to_leader
-from whetstone_operator.handlers import build_registry, kopf_settings
+from whetstone_operator.handlers import Listener, build_registry, kopf_settings
 from whetstone_operator.http import OperatorHttp, Reporters
 from whetstone_operator.informed_kube import InformedKube
 from whetstone_operator.kinds import OUR_KINDS, Key, Kind
@@ -27,6 +27,7 @@ from whetstone_operator.runtime.clock import ClusterClock
 from whetstone_operator.runtime.definitions import DefinitionsGoneError, missing_definitions, wait_for_definitions
 from whetstone_operator.runtime.events import EventRecorder
 from whetstone_operator.runtime.first import first_of
+from whetstone_operator.runtime.first_list import FirstList
 from whetstone_operator.runtime.informer import Informer
 from whetstone_operator.runtime.leadership import Candidate, Leadership
 from whetstone_operator.runtime.progress import ProgressBoard
@@ -53,6 +54,7 @@ class Operator:
         self._settings = settings
         self._controllers = controllers
         self._queue: WorkQueue[Key] = WorkQueue(self._process, workers=settings.workers)
+        self._first_list: FirstList[Key] = FirstList()
         self._informed = asyncio.Event()
         self._ready = asyncio.Event()
         self._context: Context | None = None
@@ -157,12 +159,15 @@ class Operator:
         return runner
 
     async def _read_ours(self, kube: InformedKube) -> None:
-        """Read the objects that children have made due: kopf may tell of them only later."""
+        """Read the objects and make them due: kopf may tell of them only when children have already made them so."""
         try:
             for kind, namespace in product(OUR_KINDS, self._settings.namespaces or (None,)):
                 async for page, _ in kube.pages(kind, namespace):
                     for obj in page:
                         kube.store.put(kind, obj)
+                        key = Key(kind.plural, obj["metadata"]["namespace"], obj["metadata"]["name"])
+                        self._first_list.take(key, obj)
+                        self._queue.add(key)
         except KubeError as error:
             logger.warning("objects are asked for one by one: %s", error)
 
@@ -177,10 +182,13 @@ class Operator:
 
     async def _watch_kinds(self, context: Context, kube: InformedKube, stop: asyncio.Event) -> None:
         watching = asyncio.Event()
+        listener = Listener(
+            mark=self._queue.add, references=context.references, store=kube.store, first=self._first_list
+        )
         telling = asyncio.create_task(self._tell_ready(watching, stop))
         try:
             await kopf.operator(
-                registry=build_registry(self._queue.add, context.references, kube.store),
+                registry=build_registry(listener),
                 settings=kopf_settings(),
                 standalone=True,
                 clusterwide=not self._settings.namespaces,

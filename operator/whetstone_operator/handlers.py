@@ -4,13 +4,15 @@ All state that kopf could keep on objects is off: no finalizers, no annotations,
 decided by the reconcilers from the objects as they are.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import kopf
 from whetstone_api.vocabulary import GROUP, VERSION
 
 from whetstone_operator.kinds import OUR_KINDS, Key, kind_of_key
+from whetstone_operator.runtime.first_list import FirstList
 from whetstone_operator.runtime.news import DELETED
 from whetstone_operator.runtime.object_store import ObjectStore
 from whetstone_operator.runtime.references import References
@@ -33,31 +35,53 @@ class NoDiffs(kopf.DiffBaseStorage):
         """Store nothing."""
 
 
-def build_registry(mark: Mark, references: References, store: ObjectStore) -> kopf.OperatorRegistry:
-    """Return the handlers.
+@dataclass(frozen=True, kw_only=True)
+class Listener:
+    """Takes what kopf tells of our objects.
 
     Args:
         mark: Makes a key due.
         references: Which other objects a change wakes.
         store: Takes over what is heard.
+        first: What was read, and made due, before.
     """
+
+    mark: Mark
+    references: References
+    store: ObjectStore
+    first: FirstList[Key]
+
+    def hear(self, plural: str, event: Mapping[str, Any]) -> None:
+        """Take over an event, and make due what it says something new to.
+
+        Args:
+            plural: Plural of the object's kind.
+            event: `type` and `object`, as in the watch; no type for what was there before the watch.
+        """
+        metadata = event["object"]["metadata"]
+        key = Key(plural, metadata["namespace"], metadata["name"])
+        kind = kind_of_key(key)
+        if event["type"] == DELETED:
+            gone = int(metadata["resourceVersion"])
+            self.store.remove(kind, key.namespace, key.name, uid=metadata["uid"], version=gone)
+        else:
+            self.store.put(kind, event["object"])
+        if self.first.repeats(key, event):
+            return
+        self.mark(key)
+        for dependent in self.references.dependents(key):
+            self.mark(dependent)
+
+
+def build_registry(listener: Listener) -> kopf.OperatorRegistry:
+    """Return the handlers, which tell a listener all that is heard."""
     registry = kopf.OperatorRegistry()
 
     def login(**kwargs: Any) -> Any:
         return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
 
     async def object_changed(event: Any, resource: Any, **_: Any) -> None:
-        metadata = event["object"]["metadata"]
-        key = Key(resource.plural, metadata["namespace"], metadata["name"])
-        kind = kind_of_key(key)
-        if event["type"] == DELETED:
-            gone = int(metadata["resourceVersion"])
-            store.remove(kind, key.namespace, key.name, uid=metadata["uid"], version=gone)
-        else:
-            store.put(kind, event["object"])
-        mark(key)
-        for dependent in references.dependents(key):
-            mark(dependent)
+        listener.hear(resource.plural, event)
 
     kopf.on.login(registry=registry)(login)
     for kind in OUR_KINDS:

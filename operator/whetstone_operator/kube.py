@@ -4,7 +4,6 @@ Objects are plain dicts in wire form. Typed models of a client would silently dr
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 import aiohttp
+from pydantic_core import from_json
 from whetstone_api.vocabulary import FIELD_MANAGER, REPORT_AUDIENCE
 
 from whetstone_operator.kinds import CLAIM, EVENT, POD, TOKEN_REVIEW, Kind, kind_of
@@ -188,7 +188,7 @@ class KubeAio:
         query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": _WATCH_SECONDS}
         query |= {"resourceVersion": version, "labelSelector": _selector(labels), "fieldSelector": fields}
         async for line in self._transport.lines(kind.path(namespace=namespace), query=query, within=_WATCH_TIMEOUT):
-            yield json.loads(line)
+            yield from_json(line)
 
     async def apply(self, obj: Object, *, look: bool = True) -> Object:
         wanted = stamp(obj)
@@ -299,7 +299,7 @@ class KubeAio:
             )
 
     async def _json(self, method: str, path: str, **options: Any) -> Object:
-        answer: Object = json.loads(await self._transport.request(method, path, **options))
+        answer: Object = from_json(await self._transport.request(method, path, **options))
         return answer
 
 

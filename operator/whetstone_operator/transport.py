@@ -56,6 +56,14 @@ class KubeError(Exception):
         return self.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
+class PlainClient(client.ApiClient):
+    """The API client for bodies that are JSON already: it would walk through each of them in search of models."""
+
+    def sanitize_for_serialization(self, obj: Any) -> Any:
+        """Return it as it is."""
+        return obj
+
+
 class Transport:
     """Sends requests.
 
@@ -101,7 +109,7 @@ class Transport:
             renew()
         else:
             await config.load_kube_config(client_configuration=configuration)
-        return cls(client.ApiClient(configuration), renew, hear=hear)
+        return cls(PlainClient(configuration), renew, hear=hear)
 
     async def close(self) -> None:
         """Close all connections."""

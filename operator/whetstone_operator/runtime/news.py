@@ -1,8 +1,9 @@
 """Which events of a watch say something new: controllers of Kubernetes write much that no reconcile of ours reads."""
 
-import json
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
+
+from pydantic_core import to_json
 
 _BOOKKEEPING = frozenset({"resourceVersion", "managedFields"})
 DELETED = "DELETED"
@@ -36,7 +37,7 @@ class News:
             return before is not None or read is not None
         if read is None:
             return before is not None
-        told = self._heard[key] = hash(json.dumps(read, sort_keys=True))
+        told = self._heard[key] = hash(to_json(read))
         return before != told
 
 

@@ -4,7 +4,6 @@ A fleet of a thousand objects of each kind has ten times as many children. As pa
 megabytes; compressed they take a tenth of it, and are opened again faster than the API server answers.
 """
 
-import json
 import sys
 import time
 import zlib
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic_core import from_json, to_json
 from whetstone_api.vocabulary import GROUP
 
 from whetstone_operator.kinds import DEPLOYMENT, Kind
@@ -185,9 +185,9 @@ def _text(kind: Kind, obj: Object) -> bytes:
     if kind is not DEPLOYMENT:
         metadata = {name: value for name, value in metadata.items() if name != "managedFields"}
     whole = {**obj, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
-    return json.dumps(whole, separators=(",", ":")).encode()
+    return to_json(whole)
 
 
 def _open(entry: _Entry) -> Object:
-    obj: Object = json.loads(zlib.decompress(entry.data))
+    obj: Object = from_json(zlib.decompress(entry.data))
     return obj

@@ -15,6 +15,7 @@ from whetstone_api.run_artifact import HARBOR_FOLDER
 from whetstone_api.vocabulary import Reason
 
 from whetstone_artifacts.errors import ArtifactError
+from whetstone_artifacts.report.page import read_results
 from whetstone_artifacts.report.untrusted import items, mapping, read_json
 
 PLACE: Final = Path("submissions") / "terminal-bench" / "2.0"
@@ -94,6 +95,22 @@ class Checked:
 
     violations: list[str]
     attempts: dict[str, int]
+
+
+def require_valid(results: Path) -> None:
+    """Refuse the results of a run whose figures are no score.
+
+    Args:
+        results: Folder of a run's results.
+
+    Raises:
+        ArtifactError: The run is not valid, has not ended, or cannot be read.
+    """
+    run = read_results(results)
+    if run.spoiled is not None:
+        name = f"BenchmarkRun {run.namespace}/{run.object_name} ({results})"
+        told = f"{name} is not valid: {run.spoiled}; its figures are no score, so send those of another run"
+        raise ArtifactError(Reason.INVALID_SPEC, told)
 
 
 def job_folders(results: Path) -> list[Path]:

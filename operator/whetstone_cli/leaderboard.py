@@ -5,7 +5,14 @@ import sys
 from pathlib import Path
 
 from whetstone_artifacts.errors import ArtifactError
-from whetstone_artifacts.leaderboard import TASKS, Submitter, check, job_folders, write_submission
+from whetstone_artifacts.leaderboard import (
+    TASKS,
+    Submitter,
+    check,
+    job_folders,
+    require_valid,
+    write_submission,
+)
 
 from whetstone_cli.exits import EXIT_INVALID, EXIT_USAGE, refused
 
@@ -40,14 +47,21 @@ def leaderboard(options: argparse.Namespace) -> int:
     Returns:
         The exit code: 1 when a rule is broken, 2 when the command cannot be run so.
     """
-    jobs = [job for folder in options.folders for job in job_folders(folder)]
-    if options.check:
-        return _check(jobs)
     values = {option: getattr(options, option.removeprefix("--").replace("-", "_")) for option in _ABOUT}
     missing = [option for option, value in values.items() if not value]
-    if missing:
+    if missing and not options.check:
         sys.stderr.write(f"whetstone: the leaderboard asks for {', '.join(missing)}\n")
         return EXIT_USAGE
+    try:
+        for folder in options.folders:
+            require_valid(folder)
+    except ArtifactError as error:
+        return refused(error)
+    jobs = [job for folder in options.folders for job in job_folders(folder)]
+    return _check(jobs) if options.check else _write(jobs, options)
+
+
+def _write(jobs: list[Path], options: argparse.Namespace) -> int:
     submitter = Submitter(
         agent_url=options.agent_url,
         agent=options.agent_name,

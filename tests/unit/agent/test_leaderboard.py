@@ -137,8 +137,41 @@ async def test_an_agent_that_reads_the_benchmarks_pages_is_named(
     assert any("reaches for github.com/laude-institute/terminal-bench" in text for text in found)
 
 
+INVALID = (
+    ({"invalid": "9 of 12 trials are void (75.0%)"}, "9 of 12 trials are void"),
+    ({"engineCheck": {"checkedAt": "2026-01-01T00:00:00Z", "change": "the image changed"}}, "the image changed"),
+)
+
+
+@pytest.mark.parametrize(("told", "why"), INVALID)
+async def test_a_run_that_is_not_valid_is_refused_by_name_and_reason(
+    finished: BenchmarkConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str], told: dict[str, Any], why: str
+) -> None:
+    edited(Path(finished.output_path) / "results.json", lambda results: results.update(told))
+    for options in (["-o", str(tmp_path), *ABOUT], ["--check"]):
+        assert main(["leaderboard", finished.output_path, *options]) == 1
+        streams = capsys.readouterr()
+        assert f"BenchmarkRun team/candidate ({finished.output_path}) is not valid: {why}" in streams.err
+        assert streams.out == ""
+    assert not (tmp_path / "submissions").exists()
+
+
+async def test_one_run_that_is_not_valid_spoils_a_submission_of_several(
+    finished: BenchmarkConfig, configure: Configure, local: EnvironmentChoice, tmp_path: Path
+) -> None:
+    other = configure(name="other", agent={"name": "oracle"}, attempts=5, suite=ONE_TASK)
+    await run(other, local)
+    assert main(["leaderboard", finished.output_path, other.output_path, "-o", str(tmp_path / "1"), *ABOUT]) == 0
+    edited(Path(other.output_path) / "results.json", override("invalid", value="too many are void"))
+    assert main(["leaderboard", finished.output_path, other.output_path, "-o", str(tmp_path / "2"), *ABOUT]) == 1
+    assert not (tmp_path / "2").exists()
+
+
 def test_what_the_leaderboard_shows_must_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["leaderboard", str(tmp_path), "--model", "m"]) == 2
     assert "asks for --agent-url, --agent-name" in capsys.readouterr().err
+
+
+def test_a_folder_without_the_results_of_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["leaderboard", str(tmp_path), "--check"]) == 1
-    assert "there is no trial with a result" in capsys.readouterr().out
+    assert "name the folder of a finished run's results" in capsys.readouterr().err

@@ -30,6 +30,7 @@ from whetstone_operator.runtime.first import first_of
 from whetstone_operator.runtime.first_list import FirstList
 from whetstone_operator.runtime.informer import Informer
 from whetstone_operator.runtime.leadership import Candidate, Leadership
+from whetstone_operator.runtime.leaps import Leaps
 from whetstone_operator.runtime.progress import ProgressBoard
 from whetstone_operator.runtime.queue import Result, WorkQueue
 from whetstone_operator.runtime.reconcile import Context
@@ -82,6 +83,7 @@ class Operator:
                 recorder=EventRecorder(kube, clock=clock),
                 sidecars=HttpSidecars(session),
                 upgrades=Upgrades(self._settings.engine_upgrades, self._queue.add),
+                leaps=Leaps(clock),
             )
             self._claims = Claims(
                 kube,

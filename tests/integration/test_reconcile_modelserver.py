@@ -20,6 +20,8 @@ CHILDREN = {
 }
 STORES = [{"name": "adapters", "claimName": "adapters"}]
 VERSION = "tuned--aaaaaaaa"
+LEAP = 2
+"""By how much a revision rises that leaps ahead of a pod which says one more than it was told."""
 
 
 def desired(world: World) -> Object:
@@ -54,6 +56,13 @@ def test_missing_claim_is_named_and_waited_for(world: World, operator: OperatorP
     world.wait_reason(KIND, "server", "EngineStarting")
 
 
+def place_engine(world: World, pod: Object, address: str) -> None:
+    """Let an engine pod run, with its sidecar at an address."""
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": TIME}
+    place = {"podIP": address, "podIPs": [{"ip": address}]}
+    world.set_pod_status(pod, {"phase": "Running", "startTime": TIME, "conditions": [ready], **place})
+
+
 def test_pods_that_were_told_by_a_clock_ahead_take_what_a_new_config_map_says(
     world: World, operator: OperatorProcess
 ) -> None:
@@ -62,9 +71,7 @@ def test_pods_that_were_told_by_a_clock_ahead_take_what_a_new_config_map_says(
     with ProtocolSidecars(1) as sidecars:
         [pod] = eventually(lambda: world.engine_pods(), what="the pod")
         [sidecar] = sidecars.pods
-        ready = {"type": "Ready", "status": "True", "lastTransitionTime": TIME}
-        place = {"podIP": sidecar.address, "podIPs": [{"ip": sidecar.address}]}
-        world.set_pod_status(pod, {"phase": "Running", "startTime": TIME, "conditions": [ready], **place})
+        place_engine(world, pod, sidecar.address)
         eventually(lambda: sidecar.revision == desired(world)["revision"], what="the pod is told")
         ahead = sidecar.revision + 3600
         sidecar.hold(ahead)
@@ -73,6 +80,30 @@ def test_pods_that_were_told_by_a_clock_ahead_take_what_a_new_config_map_says(
         world.api.merge(KIND, "server", change, namespace=world.namespace)
         eventually(lambda: sidecar.revision > ahead, what="the pod is told of the adapter")
         assert desired(world)["revision"] == sidecar.revision
+
+
+def test_pod_that_always_says_a_newer_revision_is_not_written_for_without_end(
+    world: World, operator: OperatorProcess
+) -> None:
+    world.claims()
+    world.serve(adapterStores=STORES)
+    with ProtocolSidecars(1) as sidecars:
+        [pod] = eventually(lambda: world.engine_pods(), what="the pod")
+        [sidecar] = sidecars.pods
+        place_engine(world, pod, sidecar.address)
+        eventually(lambda: sidecar.revision == desired(world)["revision"], what="the pod is told")
+        before = sidecar.revision
+        sidecar.run_ahead()
+        for number in range(12):
+            looks = operator.metric("whetstone_reconcile_total", controller="modelservers")
+            change = {"metadata": {"labels": {"example.com/look": str(number)}}, "spec": {"drain": {"seconds": number}}}
+            world.api.merge(KIND, "server", change, namespace=world.namespace)
+            eventually(
+                lambda looks=looks: operator.metric("whetstone_reconcile_total", controller="modelservers") > looks,
+                what="another look",
+            )
+        assert sidecar.revision > before, "it leaps ahead of what the pod says"
+        assert sidecar.revision <= before + 3 * LEAP, "one leap at once, and the next ones after pauses that grow"
 
 
 def test_unpublished_adapter_never_holds_the_server_back(world: World, operator: OperatorProcess) -> None:

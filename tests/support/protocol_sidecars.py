@@ -26,6 +26,7 @@ class ProtocolSidecar:
         """Where to report, and the token; None for nowhere."""
         self._desired: DesiredState | None = None
         self._held = 0
+        self._lead = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def application(self) -> web.Application:
@@ -43,6 +44,10 @@ class ProtocolSidecar:
         """Take what it holds for that of another revision."""
         assert self._desired is not None
         self._desired = self._desired.model_copy(update={"revision": revision})
+
+    def run_ahead(self) -> None:
+        """From now on, take what it holds for newer than it is, whatever it is told."""
+        self._lead = 1
 
     def forget(self) -> None:
         """Begin anew, as another process would."""
@@ -62,7 +67,7 @@ class ProtocolSidecar:
         desired = self._desired
         done = desired is not None and self._held == desired.revision
         return PodState(
-            revision=desired.revision if desired else 0,
+            revision=desired.revision + self._lead if desired else 0,
             settled=done,
             engine_healthy=True,
             open=True,

@@ -178,8 +178,11 @@ class ServerReconcile:
         ahead = max((view.state.revision for view in self.views if view.state), default=0)
         if self.desired is not None and ahead > self.desired.revision:
             # The ConfigMap was made anew after the clock had been set back: pods would not take what it says.
-            await self._store_desired(self.desired, revision=ahead + 1)
-            await self._ask_pods(work)
+            if (pause := work.context.leaps.take(work.key)) > 0:
+                work.look_again(pause)
+            else:
+                await self._store_desired(self.desired, revision=ahead + 1)
+                await self._ask_pods(work)
         self.ranks = capacity.known_ranks(self.views, self.recorded.values())
 
     async def size_engine(self, work: Work[ModelServer]) -> None:
@@ -348,6 +351,7 @@ async def reconcile(context: Context, key: Key) -> Result:
     if work is None:
         forget_metrics(key)
         context.upgrades.leave(key)
+        context.leaps.forget(key)
         return Result()
     scene = ServerReconcile(work)
     return await run_steps(

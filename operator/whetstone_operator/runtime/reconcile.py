@@ -16,6 +16,7 @@ from whetstone_operator.kube import Kube, KubeError
 from whetstone_operator.runtime.clock import Clock
 from whetstone_operator.runtime.conditions import FALSE, Conditions, Finished, settle
 from whetstone_operator.runtime.events import NORMAL, WARNING, EventRecorder
+from whetstone_operator.runtime.leaps import Leaps
 from whetstone_operator.runtime.object_series import OBJECTS
 from whetstone_operator.runtime.outcome import Interrupt, Retry, Stalled, Waiting
 from whetstone_operator.runtime.progress import ProgressBoard
@@ -57,6 +58,7 @@ class Context:
     recorder: EventRecorder
     sidecars: Sidecars
     upgrades: Upgrades
+    leaps: Leaps
     references: References = field(default_factory=References)
 
 

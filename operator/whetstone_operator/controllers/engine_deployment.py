@@ -81,7 +81,7 @@ async def apply_deployment(
     if stored is not None and is_upgrade(stored, wanted, origin=origin, server=server):
         upgrades = work.context.upgrades
         if not upgrades.take(work.key):
-            waits = upgrade_waits(upgrades.under_way, limit=upgrades.limit)
+            waits = upgrade_waits(upgrades.before(work.key), limit=upgrades.limit)
             return await _scaled(work, stored, wanted), problem or waits
         wanted = with_origin(wanted, origin, upgrade=True)
     elif not turn:

@@ -104,15 +104,17 @@ def with_origin(deployment: Object, origin: Origin, *, upgrade: bool) -> Object:
     return {**deployment, "metadata": {**deployment["metadata"], "annotations": annotations}}
 
 
-def upgrade_waits(under_way: Sequence[Key], *, limit: int) -> UpgradeWaits:
+def upgrade_waits(under_way: Sequence[Key] | None, *, limit: int) -> UpgradeWaits:
     """Return that a server waits.
 
     Args:
-        under_way: Servers whose turn it is.
+        under_way: Servers whose turn it is; None for one that is far from its own.
         limit: Servers at a time.
     """
     if limit == 0:
         why = "for a change of the spec that restarts them (the chart's operator.engineUpgrades is 0)"
+    elif under_way is None:
+        why = f"until many ModelServers are ready with it (the chart's operator.engineUpgrades is {limit})"
     else:
         names = ", ".join(f"{key.namespace}/{key.name}" for key in under_way)
         why = f"until ModelServer {names} is ready with it (the chart's operator.engineUpgrades is {limit})"

@@ -5,12 +5,16 @@ it: who waits asks again at each look.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from whetstone_api.vocabulary import Annotation, Label
 
 from whetstone_operator.kinds import DEPLOYMENT, MODEL_SERVER, Key, Kind
 from whetstone_operator.runtime.news import DELETED
+
+NEAR: Final = 20
+"""Servers that wait and say whose turn it is; the others are too far from their turn for it to matter."""
 
 
 class Upgrades:
@@ -27,6 +31,14 @@ class Upgrades:
         self._taken: set[Key] = set()
         self._told: set[Key] = set()
         self._waiting: dict[Key, None] = {}
+        self._woken_for: list[Key] = []
+
+    def before(self, key: Key) -> list[Key] | None:
+        """Return the servers whose turn it is, to be told by one that waits; None for one that is far from its turn.
+
+        Those that are near are woken when it is others' turn. With a long line, to wake all would be too much.
+        """
+        return self.under_way if key in self._near() else None
 
     @property
     def under_way(self) -> list[Key]:
@@ -44,6 +56,7 @@ class Upgrades:
             self.leave(key)
         elif Annotation.UPGRADE in (metadata.get("annotations") or {}):
             self._told.add(key)
+            self._wake()
         elif key in self._told:
             self._told.discard(key)
             self._wake()
@@ -67,6 +80,13 @@ class Upgrades:
         self._wake()
 
     def _wake(self) -> None:
-        free = max(self.limit - len(self._taken | self._told), 0)
-        for key in list(self._waiting)[:free]:
+        under_way = self.under_way
+        free = max(self.limit - len(under_way), 0)
+        due = list(islice(self._waiting, free))
+        if not free and under_way != self._woken_for:
+            self._woken_for, due = under_way, self._near()
+        for key in due:
             self._mark(key)
+
+    def _near(self) -> list[Key]:
+        return list(islice(self._waiting, max(self.limit, NEAR)))

@@ -208,3 +208,47 @@ def test_with_none_at_a_time_all_wait_and_are_told_for_what() -> None:
     turns.leave(A)
     assert "engineUpgrades is 0" in upgrade_waits([], limit=0).message
     assert "ModelServer ns/a, ns/b is ready" in upgrade_waits([A, B], limit=2).message
+
+
+def test_who_waits_is_woken_when_it_is_anothers_turn_and_names_that_one() -> None:
+    due: list[Key] = []
+    turns = Upgrades(1, due.append)
+    assert [turns.take(key) for key in (A, B, C, D)] == [True, False, False, False]
+    assert turns.before(D) == [A]
+    turns.leave(A)
+    assert turns.take(B)
+    assert due == [B, C, D]
+    assert turns.before(D) == [B]
+    due.clear()
+    turns.leave(B)
+    assert turns.take(C)
+    assert due == [C, D]
+    assert turns.before(D) == [C]
+
+
+def test_who_waits_is_woken_once_for_each_turn() -> None:
+    due: list[Key] = []
+    turns = Upgrades(1, due.append)
+    turns.heard(DEPLOYMENT, told(A, upgrade=True))
+    assert not turns.take(B)
+    for _ in range(3):
+        turns.heard(DEPLOYMENT, told(A, upgrade=True))
+        turns.leave(D)
+        assert not turns.take(B)
+    assert due == []
+
+
+def test_who_is_far_from_its_turn_is_not_woken_for_those_of_others() -> None:
+    due: list[Key] = []
+    turns = Upgrades(1, due.append)
+    line = [Key(MODEL_SERVER.plural, "ns", f"s{number:02}") for number in range(30)]
+    for key in line:
+        turns.take(key)
+    assert turns.before(line[20]) == [line[0]]
+    assert turns.before(line[21]) is None
+    turns.leave(line[0])
+    assert turns.take(line[1])
+    assert due == line[1:22]
+    assert turns.before(line[21]) == [line[1]]
+    assert turns.before(line[22]) is None
+    assert "until many ModelServers are ready" in upgrade_waits(None, limit=1).message

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
+from whetstone_artifacts.data.ladder import Rung
 from whetstone_artifacts.replacing import replacing
 
 from whetstone_agent.tooluse.errors import EnvironmentDataError
@@ -86,6 +87,9 @@ class RawQuestion(Asked):
     """Each gives an instance."""
     policies: list[Policy] = Field(default_factory=list)
     """Each gives one more."""
+    in_order: bool = False
+    """Whether the question wants its hops in the order in which they are written, though none may take what another
+    gives."""
 
     @property
     def parts(self) -> list[tuple[str, int, Asked]]:
@@ -154,6 +158,8 @@ def render_instances(instances: Sequence[Instance]) -> str:
 
 
 def _problems(question: RawQuestion, world: World) -> Iterator[str]:
+    if question.in_order and all(len(part.hops) < 2 for _, _, part in question.parts):
+        yield "inOrder: there are no two hops whose order could matter: add one, or leave it out"
     for place, first, part in question.parts:
         if not part.hops and not part.answers:
             yield f"{place}answers: there is none, and no hop to take it from: add it"
@@ -187,11 +193,12 @@ def _search_problems(question: RawQuestion, hop: Hop, world: World) -> Iterator[
 
 
 def _instances(question: RawQuestion, world: World, order: Order | None) -> Iterator[Instance]:
+    wanted = None if question.in_order else order
     asked: list[dict[str, Any]] = [
         {
             "question": part.question,
             "answers": part.accepted,
-            "trajectory": [_step(question, hop, world) for hop in _ordered(part.hops, order, first=first)],
+            "trajectory": [_step(question, hop, world) for hop in _ordered(part.hops, wanted, first=first)],
         }
         for _, first, part in question.parts
     ]
@@ -200,14 +207,15 @@ def _instances(question: RawQuestion, world: World, order: Order | None) -> Iter
     if len(set(sources)) > 1:
         first = Order.RAG_BEFORE_API if sources[0] else Order.API_BEFORE_RAG
     shared: dict[str, Any] = {**asked[0], "follow_ups": asked[1:], "order": first, "tags": question.tags}
-    nested = any(hop.needs for hop in question.all_hops)
+    several = Rung.SEQUENTIAL if question.in_order else Rung.PARALLEL
+    several = Rung.NESTED if any(hop.needs for hop in question.all_hops) else several
     for scenario in question.scenarios:
         name = question.id if len(question.scenarios) == 1 else f"{question.id}-{scenario}"
-        yield tagged(Instance(id=name, tool_availability=scenario, **shared), nested=nested)
+        yield tagged(Instance(id=name, tool_availability=scenario, **shared), several=several)
     for number, policy in enumerate(question.policies, start=1):
         forbidden = Forbidden(collections=policy.collections, operations=policy.operations)
         name = f"{question.id}-policy-{number}"
-        yield tagged(Instance(id=name, tool_usage=policy.text, forbidden=forbidden, **shared), nested=nested)
+        yield tagged(Instance(id=name, tool_usage=policy.text, forbidden=forbidden, **shared), several=several)
 
 
 def _ordered(hops: Sequence[Hop], order: Order | None, *, first: int) -> list[Hop]:

@@ -37,13 +37,13 @@ def rung_problems(instance: Instance) -> Iterator[str]:
             yield f"tags: {rung} does not fit the calls that the answer takes: use {' or '.join(fitting)}"
 
 
-def tagged(instance: Instance, *, nested: bool) -> Instance:
+def tagged(instance: Instance, *, several: Rung) -> Instance:
     """Return an instance with the tag of its rung.
 
     Args:
         instance: An instance without one.
-        nested: Whether an argument of one of its calls is what an earlier one gives.
+        several: The rung where it takes several calls.
     """
     fitting = fitting_rungs(instance)
-    rung = fitting[0] if len(fitting) == 1 else Rung.NESTED if nested else Rung.PARALLEL
+    rung = fitting[0] if len(fitting) == 1 else several
     return instance.model_copy(update={"tags": [*instance.tags, rung.value]})

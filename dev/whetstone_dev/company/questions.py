@@ -138,6 +138,25 @@ def _sheet_and_stock(company: Company, rng: Random) -> Iterator[Draft]:
         yield one.name, question, hops if number % 2 else hops[::-1], answer
 
 
+def _in_order(company: Company, rng: Random) -> Iterator[Draft]:
+    for number, one in enumerate(_mixed(company.products, rng)):
+        months, units = (
+            f"how many months the warranty of the {one.name} lasts",
+            f"how many units of {one.code} are in stock",
+        )
+        parts: list[tuple[str, Hop, str]] = [
+            (months, _warranty(one), f"{one.warranty_months} months"),
+            (units, _units(one), f"{one.units} units"),
+        ]
+        (asked, hop, answer), (then, last, more) = parts if number % 2 else parts[::-1]
+        yield (
+            one.name,
+            f"First find out {asked}, and only then {then}. What are both?",
+            [hop, last],
+            f"{answer}, {more}",
+        )
+
+
 def _arithmetic(_company: Company, rng: Random) -> Iterator[Draft]:
     while True:
         one, other = rng.randrange(11, 90), rng.randrange(11, 90)
@@ -160,8 +179,11 @@ FAMILIES: Final[dict[str, tuple[Family, str, int]]] = {
     "ticket-leave": (_ticket_leave, "mixed", 7),
     "sheet-and-stock": (_sheet_and_stock, "mixed", 6),
     "arithmetic": (_arithmetic, "none", 6),
+    "in-order": (_in_order, "mixed", 4),
 }
 """Families by name: how they are drawn, which scenarios they get, how many of them the training half has."""
+_IN_ORDER: Final = frozenset({"in-order"})
+"""Families whose questions say in which order their hops are made, though none takes what another gives."""
 _POLICY_EVERY: Final = 5
 _NO_TOOLS_EVERY: Final = 5
 _CONVERSATIONS: Final = 8
@@ -218,7 +240,7 @@ def _conversations(company: Company, rng: Random) -> Iterator[RawQuestion]:
 
 def _question(family: str, draft: Draft, scenarios: list[Availability], number: int, *, strict: bool) -> RawQuestion:
     about, text, hops, answer = draft
-    fields: dict[str, Any] = {"scenarios": scenarios}
+    fields: dict[str, Any] = {"scenarios": scenarios, "in_order": family in _IN_ORDER}
     if hops and number % _NO_TOOLS_EVERY == _NO_TOOLS_EVERY - 1:
         fields["scenarios"] = [Availability.NEITHER]
     policies = [_policy(hops, strict=strict)] if hops and number % _POLICY_EVERY == 0 else []

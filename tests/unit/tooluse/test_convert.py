@@ -65,6 +65,15 @@ def test_the_wanted_source_comes_first_where_hops_allow_it(
     assert ([step.tool for step in one.trajectory], one.order) == (tools, said)
 
 
+def test_hops_whose_order_the_question_wants_stay_in_it(world: World) -> None:
+    free = {"operation": "getEmployee", "args": {"id": "e1"}, "field": "email", "answer": "x"}
+    (one,) = made(world, Order.RAG_BEFORE_API, hops=[free, PAGE], inOrder=True)
+    assert ([step.tool for step in one.trajectory], one.order) == (
+        ["getEmployee", "retrieve_documents"],
+        "api_before_rag",
+    )
+
+
 def test_each_scenario_and_policy_is_an_instance(world: World) -> None:
     policy = {"text": "No employees.", "operations": ["getEmployee"]}
     found = made(world, scenarios=["both", "only_rag"], policies=[policy])
@@ -98,6 +107,9 @@ def test_further_questions_take_earlier_answers_and_count_on(world: World) -> No
         ({"hops": [], "answers": ["4"]}, ["none"]),
         ({"hops": [PAGE]}, ["single"]),
         ({"hops": [PAGE, LEAVE]}, ["parallel"]),
+        ({"hops": [PAGE, LEAVE], "inOrder": True}, ["sequential"]),
+        ({"hops": [PAGE, LEAVE], "inOrder": True, "scenarios": ["both", "only_api"]}, ["sequential", "none"]),
+        ({"inOrder": True}, ["nested"]),
         ({}, ["nested"]),
         ({"scenarios": ["both", "only_rag"]}, ["nested", "none"]),
     ],
@@ -115,6 +127,7 @@ def test_the_rung_follows_from_the_hops(world: World, fields: dict[str, Any], ru
             "followUps.0.hops.0: takes the answer of a hop that is not before it",
         ),
         ({"hops": []}, "answers: there is none, and no hop to take it from"),
+        ({"hops": [PAGE], "inOrder": True}, "inOrder: there are no two hops whose order could matter"),
         ({"hops": [{"answer": "x"}]}, "hops.0: give either collection"),
         ({"hops": [{**PAGE, **MAIL}]}, "hops.0: give either collection"),
         ({"hops": [{**PAGE, "answer": None}]}, "hops.0.answer: is missing"),

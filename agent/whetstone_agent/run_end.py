@@ -29,6 +29,7 @@ from whetstone_agent.run_report import run_report, shard_report
 from whetstone_agent.scoring import told_artifact
 from whetstone_agent.tally import Counter, forget_tally, progress_of, read_tally
 from whetstone_agent.trials_table import write_trials
+from whetstone_agent.turn import await_turn
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ async def carry_out(
         artifact = _adopt(request)
         adopted = artifact is not None
         if artifact is None:
+            await await_turn(request.config, reporter)
             await measure()
             artifact = _score(request, reporter, make)
         if artifact is None:

@@ -19,7 +19,7 @@ class RunProgress(ApiModel):
     """Where the run is; written at most every 30 seconds."""
 
     phase: Annotated[str, Field(max_length=32)]
-    """Fetching, Preflight, Oracle, Trials or Score."""
+    """Fetching, Preflight, WaitingForServer, Oracle, Trials or Score."""
     fetched_bytes: int | None = None
     """Bytes of tasks, environment or agent that are there, while they are fetched."""
     total_bytes: int | None = None

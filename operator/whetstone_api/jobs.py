@@ -163,6 +163,8 @@ class RunConfig(WireModel):
     """The engines at the start of the run."""
     engine_check_url: str | None = None
     """Where the operator says whether they are still the same; None where nobody can."""
+    turn_url: str | None = None
+    """Where the operator says whether it is the run's turn to measure the server; None where it started with it."""
     adapter_path: str | None = None
     """Folder of the adapter, read-only; its lineage lists the tasks in its training data. Absent for the base."""
     adapter_task_digests: list[str] = Field(default_factory=list)

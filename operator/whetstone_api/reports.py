@@ -14,6 +14,8 @@ from whetstone_api.wire import WireModel
 
 FETCHING = "Fetching"
 """Phase of a run whose tasks, environment or agent are being fetched."""
+WAITING_FOR_SERVER = "WaitingForServer"
+"""Phase of a run that its queue has let start while another one measures the server."""
 MAX_TERMINATION_BYTES = 4096
 """Kubernetes cuts a termination message there."""
 
@@ -22,7 +24,8 @@ class ProgressReport(WireModel):
     """Where a Job is. Also sent by sidecars, with phase `Changed`, when their pod's state changed."""
 
     phase: str
-    """Validate, Prepare, Train, Verify, Publish; Fetching, Preflight, Oracle, Trials, Score; Changed."""
+    """Validate, Prepare, Train, Verify, Publish; Fetching, Preflight, WaitingForServer, Oracle, Trials, Score;
+    Changed."""
     step: int | None = None
     """Steps or trials done."""
     max_steps: int | None = None
@@ -52,6 +55,14 @@ class ProgressReport(WireModel):
     adapter: dict[str, Any] | None = None
     """`PublishedAdapter`, once it lies at its place: servers load it before the pod has ended. A hint; the digest is
     checked on load, and the termination message has the last word."""
+
+
+class Turn(WireModel):
+    """Whether a run that its queue has let start may measure its server by now: the operator's answer to its pods."""
+
+    granted: bool
+    held_by: list[str] = Field(default_factory=list)
+    """Runs that measure the server."""
 
 
 class Outcome(StrEnum):

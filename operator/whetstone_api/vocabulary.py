@@ -86,6 +86,8 @@ class Annotation(StrEnum):
     """On the Job of a BenchmarkRun: the version that it measures (`MeasuredTarget` as JSON), fixed at its start."""
     HELD = "whetstone.dev/held"
     """On a Job, or on the Workload of a queued one: our object's `spec.suspend` has stopped it, nobody else."""
+    TURN = "whetstone.dev/turn"
+    """On the Job of a benchmark in a queue: the start of the Job whose turn it is to measure; empty before."""
     SHARED = "whetstone.dev/shares-model-server"
     """On the Job of a benchmark whose `spec.target.shared` is true: others that say so may run at the same time."""
     LOWERED = "whetstone.dev/lowered-concurrency"

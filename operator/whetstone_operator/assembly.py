@@ -15,6 +15,7 @@ from aiohttp import web
 
 from whetstone_operator.children import CHILDREN, wake_owners
 from whetstone_operator.controllers.engine_check import check_engines
+from whetstone_operator.controllers.turns import take_turn
 from whetstone_operator.forwarding import forward_to_leader
 from whetstone_operator.handlers import Listener, build_registry, kopf_settings
 from whetstone_operator.http import OperatorHttp, Reporters
@@ -151,6 +152,7 @@ class Operator:
             board=context.board,
             mark=self._queue.add,
             check_engines=partial(check_engines, context.kube, context.clock),
+            take_turn=partial(take_turn, context.kube, context.clock),
             healthy=self.healthy,
             ready=lambda: leadership.standing_by or (self._ready.is_set() and not self._refused()),
         )

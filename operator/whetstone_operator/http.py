@@ -5,10 +5,10 @@ GET  /readyz    200 once the watches run, and on an operator that stands by
 GET  /metrics   Prometheus; with `name[]`, repeated, only the series of these names
 POST /v1/reports/{plural}/{namespace}/{name}   bearer token of a pod of that object; body `ProgressReport`
 POST /v1/engine-checks/benchmarkruns/{namespace}/{name}   the same with an `EngineIdentity`; answers an `EngineCheck`
+POST /v1/turns/benchmarkruns/{namespace}/{name}   the same with an empty body; answers a `Turn`
 POST /v1/trainer-status/{plural}/{namespace}/{name}   the same with the body of Kubeflow's trainer-status protocol
 """
 
-import json
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
@@ -17,7 +17,7 @@ from aiohttp.typedefs import Middleware
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 from pydantic import ValidationError
 from whetstone_api.benchmark_target import EngineCheck, EngineIdentity
-from whetstone_api.reports import ProgressReport
+from whetstone_api.reports import ProgressReport, Turn
 from whetstone_api.trainer_status import TrainerStatusMessage
 
 from whetstone_operator.children import owner_of
@@ -84,6 +84,7 @@ class OperatorHttp:
         board: Takes the reports.
         mark: Makes a key due after some seconds.
         check_engines: Compares the engines that a run began with with what they are.
+        take_turn: Says whether it is a run's turn to measure its server.
         healthy: Whether reconciles make progress.
         ready: Whether the watches run.
     """
@@ -95,6 +96,7 @@ class OperatorHttp:
         board: ProgressBoard,
         mark: Callable[[Key, float], None],
         check_engines: Callable[[Key, EngineIdentity], Awaitable[EngineCheck]],
+        take_turn: Callable[[Key], Awaitable[Turn]],
         healthy: Callable[[], bool],
         ready: Callable[[], bool],
     ) -> None:
@@ -102,6 +104,7 @@ class OperatorHttp:
         self._board = board
         self._mark = mark
         self._check_engines = check_engines
+        self._take_turn = take_turn
         self._healthy = healthy
         self._ready = ready
 
@@ -113,6 +116,7 @@ class OperatorHttp:
         app.router.add_get("/metrics", self._metrics)
         app.router.add_post("/v1/reports/{plural}/{namespace}/{name}", self._report)
         app.router.add_post("/v1/engine-checks/{plural}/{namespace}/{name}", self._engine_check)
+        app.router.add_post("/v1/turns/{plural}/{namespace}/{name}", self._turn)
         app.router.add_post("/v1/trainer-status/{plural}/{namespace}/{name}", self._trainer_status)
         return app
 
@@ -140,9 +144,7 @@ class OperatorHttp:
 
     async def _engine_check(self, request: web.Request) -> web.Response:
         key = _key(request)
-        if key.plural != BENCHMARK_RUN.plural:
-            return _text(HTTPStatus.NOT_FOUND, f"{key.plural} measure no engines; {BENCHMARK_RUN.plural} do")
-        refusal = await self._refusal(request, key)
+        refusal = await self._refusal_of_run(request, key)
         if refusal is not None:
             return refusal
         try:
@@ -151,7 +153,18 @@ class OperatorHttp:
             return _text(HTTPStatus.BAD_REQUEST, f"the body is no engine identity: {error.errors()[0]['msg']}")
         except KubeError as error:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, f"cannot read the engines: {error}")
-        return web.Response(text=json.dumps(check.to_wire()), content_type="application/json")
+        return web.json_response(check.to_wire())
+
+    async def _turn(self, request: web.Request) -> web.Response:
+        key = _key(request)
+        refusal = await self._refusal_of_run(request, key)
+        if refusal is not None:
+            return refusal
+        try:
+            turn = await self._take_turn(key)
+        except KubeError as error:
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, f"cannot read or mark the run's Jobs: {error}")
+        return web.Response(text=turn.to_json(), content_type="application/json")
 
     async def _answer(
         self, request: web.Request, read: Callable[[bytes], ProgressReport], success: HTTPStatus
@@ -170,6 +183,12 @@ class OperatorHttp:
             return _text(HTTPStatus.BAD_REQUEST, f"the body is no progress report: {error.errors()[0]['msg']}")
         self._mark(key, self._board.put(key, report))
         return web.Response(status=success)
+
+    async def _refusal_of_run(self, request: web.Request, key: Key) -> web.Response | None:
+        """As `_refusal`, for what only runs may ask."""
+        if key.plural != BENCHMARK_RUN.plural:
+            return _text(HTTPStatus.NOT_FOUND, f"{key.plural} measure no engines; {BENCHMARK_RUN.plural} do")
+        return await self._refusal(request, key)
 
     async def _refusal(self, request: web.Request, key: Key) -> web.Response | None:
         """Refuse whoever is no pod of the object; None lets it pass."""

@@ -139,6 +139,10 @@ class Settings:
         """Return the URL that tells a run whether the engines are still those that it began with."""
         return f"{self.operator_url}/v1/engine-checks/{plural}/{namespace}/{name}"
 
+    def turn_url(self, *, plural: str, namespace: str, name: str) -> str:
+        """Return the URL that tells a run whether it is its turn to measure its server."""
+        return f"{self.operator_url}/v1/turns/{plural}/{namespace}/{name}"
+
     def trainer_status_url(self, *, plural: str, namespace: str, name: str) -> str:
         """Return the URL for programs that report by Kubeflow's trainer-status protocol."""
         return f"{self.operator_url}/v1/trainer-status/{plural}/{namespace}/{name}"

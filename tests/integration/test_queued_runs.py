@@ -3,9 +3,11 @@
 No Kueue is there: the tests start and stop the Job as it does. What the real one makes of it is in `test_kueue`.
 """
 
+import json
 from typing import Any
 
 import pytest
+from integration.operator_process import OperatorProcess
 from integration.world import RESULTS, World
 from support.waiting import eventually
 
@@ -88,3 +90,80 @@ def test_suspended_run_leaves_its_queue_and_only_the_queue_starts_it_again(servi
     let(serving, job, wait=False)
     serving.end_well(serving.get("Job", job), results=RESULTS)
     serving.wait_reason(KIND, "run", "Succeeded", condition="Complete")
+
+
+def turn(world: World, operator: OperatorProcess, name: str, job: str) -> dict[str, Any]:
+    """What the operator answers a pod of a run that asks for its turn."""
+    config = json.loads(world.get("ConfigMap", f"{name}-config")["data"]["config.json"])
+    place = f"v1/turns/benchmarkruns/{world.namespace}/{name}"
+    assert config["turnUrl"].endswith(f"/{place}")
+    pod = eventually(lambda: world.pods(world.get("Job", job)), what="a pod")[0]
+    status, text = operator.post(place, token=world.pod_token(pod), body={})
+    assert status == 200, text
+    return dict(json.loads(text))
+
+
+def wait_turn(world: World, operator: OperatorProcess, name: str, job: str) -> None:
+    eventually(lambda: turn(world, operator, name, job)["granted"], what=f"the turn of {name}")
+
+
+def test_of_two_runs_that_the_queue_admits_at_once_one_measures_the_server(
+    serving: World, operator: OperatorProcess
+) -> None:
+    jobs = {name: queued(serving, name, shards=2) for name in ("first", "second")}
+    for job in jobs.values():
+        let(serving, job, wait=False)
+    wait_turn(serving, operator, "first", jobs["first"])
+    assert turn(serving, operator, "second", jobs["second"]) == {"granted": False, "heldBy": ["first"]}
+    assert turn(serving, operator, "first", jobs["first"])["granted"], "another shard of it"
+    told = serving.wait_reason(KIND, "second", "ServerHeld")
+    assert "held by BenchmarkRun first" in told["message"]
+    assert "its pods wait" in told["message"]
+    assert serving.condition(KIND, "second", "QuotaReserved")["reason"] == "Admitted"
+    holding = eventually(lambda: held(serving), what="the server is held")
+    assert "first (measures base" in holding["message"]
+    assert "second (waits to measure base" in holding["message"]
+    assert serving.get("Job", jobs["second"])["spec"]["suspend"] is False
+    for _ in range(2):
+        serving.end_well(serving.get("Job", jobs["first"]), results=RESULTS)
+    serving.wait_reason(KIND, "first", "Succeeded", condition="Complete")
+    wait_turn(serving, operator, "second", jobs["second"])
+    serving.wait_reason(KIND, "second", "Running")
+
+
+def test_admitted_run_waits_for_one_outside_of_queues_and_the_next_one_for_it(
+    serving: World, operator: OperatorProcess
+) -> None:
+    inside = queued(serving, "inside")
+    serving.benchmark("outside")
+    outside = serving.wait_job("outside", "run")
+    let(serving, inside, wait=False)
+    eventually(lambda: turn(serving, operator, "inside", inside)["heldBy"] == ["outside"], what="it waits")
+    serving.benchmark("next")
+    serving.wait_reason(KIND, "next", "ServerHeld")
+    serving.end_well(outside, results=RESULTS)
+    wait_turn(serving, operator, "inside", inside)
+    assert serving.jobs("next", kind="benchmark-run") == []
+    serving.end_well(serving.get("Job", inside), results=RESULTS)
+    serving.wait_job("next", "run")
+
+
+def test_run_that_its_queue_stops_loses_its_turn_to_another_and_asks_anew(
+    serving: World, operator: OperatorProcess
+) -> None:
+    jobs = {name: queued(serving, name) for name in ("first", "second")}
+    for job in jobs.values():
+        let(serving, job, wait=False)
+    wait_turn(serving, operator, "first", jobs["first"])
+    let(serving, jobs["first"], wait=True)
+    wait_turn(serving, operator, "second", jobs["second"])
+    let(serving, jobs["first"], wait=False)
+    eventually(lambda: turn(serving, operator, "first", jobs["first"])["heldBy"] == ["second"], what="it waits")
+
+
+def test_queued_runs_that_share_the_server_measure_it_together(serving: World, operator: OperatorProcess) -> None:
+    target = {"modelServerRef": {"name": "server"}, "shared": True}
+    jobs = {name: queued(serving, name, target=target) for name in ("first", "second")}
+    for name, job in jobs.items():
+        let(serving, job, wait=False)
+        wait_turn(serving, operator, name, job)

@@ -1,6 +1,5 @@
 """Reconciles BenchmarkRuns: resolve the target and the baseline, run, take over the figures, judge."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,6 +53,7 @@ from whetstone_operator.controllers.run_to_end import (
     rest,
 )
 from whetstone_operator.controllers.target import SERVER_FIELD, Resolved, resolve_target
+from whetstone_operator.controllers.turns import STARTING, require_turn
 from whetstone_operator.kinds import CONFIG_MAP, DEPLOYMENT, JOB, Key
 from whetstone_operator.resources.benchmark import (
     RUN,
@@ -72,8 +72,6 @@ from whetstone_operator.runtime.queue import Result
 from whetstone_operator.runtime.reconcile import Context, Step, Work, load, run_steps
 
 Run = Work[BenchmarkRun]
-_STARTING = asyncio.Lock()
-"""Two runs that are reconciled at a time do not both find their server free."""
 
 
 async def reconcile(context: Context, key: Key) -> Result:
@@ -101,7 +99,6 @@ class Attempt:
         return [
             self.find_job,
             self.change,
-            self.yield_server,
             self.estimate,
             self.suspend,
             self.progress,
@@ -122,13 +119,6 @@ class Attempt:
         """Follow what of the spec may change."""
         await follow_changes(work, {RUN: self._job} if self._job else {})
 
-    async def yield_server(self, work: Run) -> None:
-        """Wait while another run measures the server, before a Job that was suspended goes on."""
-        job = self._job
-        if job is None or work.resource.spec.suspend or at_work(job) or queue_of(job) or is_finished(job):
-            return
-        await self._require_free(work)
-
     async def _require_free(self, work: Run) -> None:
         server = work.resource.spec.target.model_server_ref.name
         jobs = await work.context.kube.list(JOB, work.namespace, {str(Label.HOLDS): server})
@@ -144,8 +134,14 @@ class Attempt:
         work.status["estimate"] = estimate_run(spec, spec.prices, baseline).to_wire()
 
     async def suspend(self, work: Run) -> None:
-        """Follow `spec.suspend`."""
-        await follow_suspension(work, [self._job] if self._job else [])
+        """Follow `spec.suspend`; a Job that goes on waits while another run measures the server."""
+        job = self._job
+        if job is None or work.resource.spec.suspend or at_work(job) or queue_of(job) or is_finished(job):
+            await follow_suspension(work, [job] if job else [])
+            return
+        async with STARTING:
+            await self._require_free(work)
+            await follow_suspension(work, [job])
 
     async def progress(self, work: Run) -> None:
         """Take over the latest report."""
@@ -193,13 +189,15 @@ class Attempt:
         if self._job is None:
             if self._plan is None:
                 raise RuntimeError("the target is resolved before the Job is created")
-            async with _STARTING:
+            async with STARTING:
                 await self._require_free(work)
                 self._job = await work.context.kube.create(benchmark_job(self._plan))
             work.status["target"] = self._plan.target.to_wire()
         try:
             report = await finished_report(work, self._job, reason=Reason.RUNNING)
         except Waiting as waiting:
+            if waiting.reason == Reason.RUNNING:
+                await require_turn(work, self._job)
             raise told_waiting(waiting, self._job) from None
         _conclude(work, report, engines=await self._judge_engines(work, report.result))
 

@@ -28,7 +28,7 @@ class HeldBack(Waiting):
 
 @dataclass(frozen=True)
 class Hold:
-    """A run that measures a server now."""
+    """A run that measures a server now, or is the next to do so."""
 
     run: str
     served_name: str | None
@@ -36,6 +36,8 @@ class Hold:
     until: datetime
     shared: bool
     """Whether the run shares the server with others."""
+    measures: bool
+    """Whether it measures; one that its queue has let start may wait for its turn."""
 
 
 def holds_of(jobs: Sequence[Mapping[str, Any]], *, now: datetime) -> list[Hold]:
@@ -52,6 +54,12 @@ def holds_of(jobs: Sequence[Mapping[str, Any]], *, now: datetime) -> list[Hold]:
 def at_work(job: Mapping[str, Any]) -> bool:
     """Return whether a Job's pods may run: it has not ended, is not suspended, and is not going."""
     return not (is_finished(job) or job["spec"].get("suspend") or job["metadata"].get("deletionTimestamp"))
+
+
+def measures(job: Mapping[str, Any]) -> bool:
+    """Return whether a Job measures its server: it is at work, and it is its turn."""
+    turn = (job["metadata"].get("annotations") or {}).get(Annotation.TURN)
+    return at_work(job) and turn in (None, (job.get("status") or {}).get("startTime"))
 
 
 def holds_back(stored: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> bool:
@@ -74,7 +82,7 @@ def tell_holds(conditions: Conditions, holds: Sequence[Hold], *, waiting: bool) 
         conditions.remove(ConditionType.HELD)
         return
     runs = ", ".join(
-        f"{hold.run} (measures {hold.served_name}, until {to_rfc3339(hold.until)} at most)" for hold in holds
+        f"{hold.run} ({_told(hold)} {hold.served_name}, until {to_rfc3339(hold.until)} at most)" for hold in holds
     )
     then = "a change of the spec waits that restarts engines or changes their number" if waiting else "no change waits"
     message = f"held by BenchmarkRun {runs}: no engine is restarted or taken away, and no such version unloaded; {then}"
@@ -115,4 +123,9 @@ def _hold(job: Mapping[str, Any]) -> Hold:
         served_name=served,
         until=began + timedelta(seconds=limit),
         shared=annotations.get(Annotation.SHARED) == "true",
+        measures=measures(job),
     )
+
+
+def _told(hold: Hold) -> str:
+    return "measures" if hold.measures else "waits to measure"

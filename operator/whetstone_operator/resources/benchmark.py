@@ -118,6 +118,7 @@ def _common_config(plan: BenchmarkPlan) -> RunConfig:
         engine_check_url=plan.settings.engine_check_url(
             plural=run.plural, namespace=run.metadata.namespace, name=run.metadata.name
         ),
+        turn_url=_turn_url(plan),
         adapter_path=plan.adapter_source.mount_path if plan.adapter_source else None,
         agent=spec.agent,
         sampling=spec.sampling,
@@ -138,6 +139,14 @@ def _common_config(plan: BenchmarkPlan) -> RunConfig:
         baseline_path=plan.baseline_output.mount_path if plan.baseline_output else None,
         baseline_invalid=plan.baseline_invalid,
     )
+
+
+def _turn_url(plan: BenchmarkPlan) -> str | None:
+    """Return where a run asks for its turn; None for one that is started in its turn."""
+    if plan.run.spec.queue_name is None:
+        return None
+    run = plan.run
+    return plan.settings.turn_url(plural=run.plural, namespace=run.metadata.namespace, name=run.metadata.name)
 
 
 def _told_ks(spec: BenchmarkRunSpec) -> list[int] | None:
@@ -178,7 +187,7 @@ def benchmark_job(plan: BenchmarkPlan) -> dict[str, Any]:
             settings=plan.settings,
             component=COMPONENT,
             labels={str(Label.HOLDS): spec.target.model_server_ref.name},
-            annotations={str(Annotation.MEASURED_TARGET): measured, **_lowered(plan), **_sharing(plan)},
+            annotations={str(Annotation.MEASURED_TARGET): measured, **_marks(plan)},
             image=spec.image or plan.settings.benchmark_image,
             arguments=("--config", CONFIG_PATH),
             config_map=config_name(plan.run),
@@ -240,6 +249,14 @@ def server_capacity(server: ModelServer) -> Capacity | None:
     return None
 
 
+def _marks(plan: BenchmarkPlan) -> dict[str, str]:
+    """Return the annotations by which a Job tells how it measures."""
+    spec = plan.run.spec
+    shared = {str(Annotation.SHARED): "true"} if spec.target.shared else {}
+    turn = {str(Annotation.TURN): ""} if spec.queue_name is not None else {}
+    return shared | turn | _lowered(plan)
+
+
 def _lowered(plan: BenchmarkPlan) -> dict[str, str]:
     """Return the annotation by which a Job tells that it runs fewer trials at a time than were asked for."""
     asked, capacity = plan.run.spec.concurrency, plan.capacity
@@ -251,7 +268,3 @@ def _lowered(plan: BenchmarkPlan) -> dict[str, str]:
         f"on ({capacity.reason}) would wait there and run out of time"
     )
     return {str(Annotation.LOWERED): told}
-
-
-def _sharing(plan: BenchmarkPlan) -> dict[str, str]:
-    return {str(Annotation.SHARED): "true"} if plan.run.spec.target.shared else {}

@@ -85,7 +85,8 @@ def _measuring(beside: Sequence[Mapping[str, Any]], job: Mapping[str, Any], *, n
 
 
 def _turn(job: Mapping[str, Any]) -> str:
-    return (job["metadata"].get("annotations") or {}).get(Annotation.TURN, "")
+    annotations: dict[str, str] = job["metadata"].get("annotations") or {}
+    return annotations.get(Annotation.TURN, "")
 
 
 async def _mark(kube: Kube, job: dict[str, Any], turn: str) -> bool:

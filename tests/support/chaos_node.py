@@ -1,5 +1,7 @@
 """What is done on the node to what runs there: kill -9 of containers, and pods that vanish."""
 
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +24,9 @@ FAULTS: Final = (
 )
 _OPERATOR: Final = "whetstone-operator"
 _NOBODY: Final = "nobody is there"
+_PATIENCE_SECONDS: Final = 60.0
+"""How long a turn waits for somebody to hit: a trial's pod is there for some seconds in each loop."""
+_LOOK_SECONDS: Final = 0.5
 
 
 class Disturber:
@@ -29,10 +34,12 @@ class Disturber:
 
     Args:
         loops: What runs.
+        over: Nobody is waited for once it is set.
     """
 
-    def __init__(self, loops: Loops) -> None:
+    def __init__(self, loops: Loops, *, over: threading.Event) -> None:
         self._loops = loops
+        self._over = over
         self.kills: Counter[str] = Counter()
         """Kills of an operator's container by the uid of its pod."""
         self.hits: Counter[str] = Counter()
@@ -40,7 +47,7 @@ class Disturber:
     def disturb(self, turn: Turn) -> str:
         """Do it, and return the name of the pod that was hit."""
         what, _, whom = turn.what.partition(" ")
-        candidates = [pod for pod in self._candidates(whom) if _runs(pod)]
+        candidates = self._await(whom)
         if not candidates:
             return _NOBODY
         pod = turn.choose(candidates)
@@ -56,6 +63,13 @@ class Disturber:
             self.kills[pod["metadata"]["uid"]] += 1
         self.hits[turn.what] += 1
         return name
+
+    def _await(self, whom: str) -> list[Pod]:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            found = [pod for pod in self._candidates(whom) if _runs(pod)]
+            if found or time.monotonic() > deadline or self._over.wait(_LOOK_SECONDS):
+                return found
 
     def _candidates(self, whom: str) -> list[Pod]:
         loops = self._loops

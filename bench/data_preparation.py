@@ -101,6 +101,7 @@ def configuration(folder: Path) -> dict[str, Any]:
 def prepare(folder: Path, processes: int) -> None:
     """Prepare as the product does."""
     from whetstone_api.jobs import TrainingConfig
+    from whetstone_trainer import without_torch  # noqa: F401 - as its Prepare
     from whetstone_trainer.prepare import prepare_data
     from whetstone_trainer.recipe import read_recipe
 

@@ -31,7 +31,12 @@ MEMORY_EACH = 256 << 20
 """Bytes of main memory that the first process and each further one may take (bench/data_preparation.py measures it)."""
 AHEAD = 3
 """Chunks a process that are read ahead: memory stays the same whatever the data's size."""
-_LIBRARIES = ("transformers.models.auto.tokenization_auto", "whetstone_trainer.row_work")
+_LIBRARIES = (
+    "whetstone_trainer.without_torch",
+    "transformers.models.auto.tokenization_auto",
+    "whetstone_trainer.row_work",
+)
+"""What they are forked with, in this order."""
 _worker: RowWork | None = None
 log = logging.getLogger(__name__)
 

@@ -51,6 +51,8 @@ def run_prepare(config: TrainingConfig, progress: Progress, _stop: StopSignal) -
     Raises:
         UserError, ArtifactError: The input is wrong.
     """
+    from whetstone_trainer import without_torch  # noqa: F401 - this program ends without a training
+
     progress.phase("Validate")
     fetch_datasets(config)
     recipe = read_recipe(config)

@@ -1,12 +1,14 @@
 """Rows that several processes render: the same as of one, the first fault told, and a killed process named."""
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.trainer_job import FIELD, Job, chat_row
+from support.trainer_job import FIELD, ROOT, Job, chat_row
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.prepare import prepare_data
 from whetstone_trainer.prepared import PREPARED_FOLDER
@@ -15,16 +17,29 @@ from whetstone_trainer.row_pool import AHEAD, BYTES_A_PROCESS, MEMORY_EACH, MEMO
 from whetstone_trainer.row_work import RowWork
 
 pytestmark = pytest.mark.torch
+TELLS_OF_TORCH = """
+import sys
 
 
-def varied(job: Job, count: int = 400) -> None:
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "torch":
+            print("torch is looked for", flush=True)
+
+
+sys.meta_path.insert(0, Finder())
+"""
+"""A `sitecustomize` that every process of a program begins with."""
+
+
+def varied(job: Job, count: int = 400, **more: str) -> None:
     """Give a job rows of which each goes another way: held out, drawn, filtered, cut, the same as another."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     rows = [
         {
-            **chat_row(f"q{number % 300}", f"a{number}" * (1 + number % 120), task=f"t{number % 90}"),
+            **chat_row(f"q{number % 300}", f"a{number}" * (1 + number % 120), task=f"t{number % 90}", **more),
             "reward": number % 5,
         }
         for number in range(count)
@@ -41,9 +56,14 @@ def varied(job: Job, count: int = 400) -> None:
 
 def prepared_files(job: Job, processes: int) -> dict[str, bytes]:
     prepare_data(job.config, read_recipe(job.config), processes=processes)
+    return taken_away(job, f"by-{processes}")
+
+
+def taken_away(job: Job, name: str) -> dict[str, bytes]:
+    """Return what is prepared, so that it is prepared anew."""
     place = job.workspace / PREPARED_FOLDER
     files = {path.name: path.read_bytes() for path in place.iterdir()}
-    place.rename(job.folder / f"prepared-by-{processes}")
+    place.rename(job.folder / f"prepared-{name}")
     return files
 
 
@@ -56,6 +76,18 @@ def test_files_are_the_same_whatever_the_number_of_processes(job: Job) -> None:
     assert report["evaluation"]["rows"]
     for processes in (2, 3):
         assert prepared_files(job, processes) == alone
+
+
+def test_program_prepares_the_same_without_torch_in_any_of_its_processes(job: Job) -> None:
+    varied(job, note="x" * (2 * BYTES_A_PROCESS // 300))
+    (job.folder / "sitecustomize.py").write_text(TELLS_OF_TORCH)
+    roots = [job.folder, *(ROOT / part for part in ("operator", "trainer")), os.environ.get("PYTHONPATH", "")]
+    assert job.run("prepare", PYTHONPATH=os.pathsep.join(map(str, roots))) == 0, job.log
+    assert "2 processes render the rows" in job.log
+    assert "torch" not in job.log
+    without = taken_away(job, "without-torch")
+    assert prepared_files(job, 1) == without
+    assert "torch" in sys.modules
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -185,6 +185,20 @@ def test_smallest_plan_that_is_killed_ends_the_job_at_once(killed: Job) -> None:
     assert begun(killed) == ["pod-0"]
 
 
+def losses_of(job: Job, **plan: Any) -> list[float]:
+    job.values["plan"] = plan
+    return [entry["loss"] for entry in train_here(job).history if "loss" in entry]
+
+
+@pytest.mark.torch
+def test_dropout_stays_with_checkpointing_and_falls_otherwise_in_another_micro_batch(make_job: MakeJob) -> None:
+    plain = losses_of(make_job("plain"), microBatchSize=4)
+    assert losses_of(make_job("again"), microBatchSize=4, gradientCheckpointing="Enabled") == plain
+    halved = losses_of(make_job("halved"), microBatchSize=2)
+    assert halved[0] == pytest.approx(plain[0], abs=2e-4)
+    assert halved[1:] != pytest.approx(plain[1:], abs=2e-4)
+
+
 @pytest.mark.torch
 @pytest.mark.long
 def test_checkpointing_after_a_kill_gives_the_bytes_of_an_undisturbed_run(job: Job, make_job: MakeJob) -> None:

@@ -150,6 +150,27 @@ def test_new_adapter_begins_as_it_would_on_a_base_that_holds_the_first_one(
     }
 
 
+def test_new_adapter_begins_the_same_where_processes_share_the_base(
+    make_stacked: Callable[[str], Job], tmp_path: Path
+) -> None:
+    """There nothing between the first adapter and the new one sets the seed, as TRL does otherwise.
+
+    In the first step B is zero, and with it the gradient of A: the checkpoint after it has A as it began.
+    """
+    from safetensors.torch import load_file
+
+    begun = []
+    for processes in (1, 2):
+        job = make_stacked(f"begun-by-{processes}")
+        job.values["hyperparameters"] |= {"maxSteps": 1, "warmupRatio": "0"}
+        job.values["world"] = {"nodes": 1, "processesPerNode": processes, "strategy": "FSDP"}
+        assert job.run("train") == 0, job.log
+        tensors = load_file(second_alone(job, tmp_path / str(processes)) / "adapter_model.safetensors")
+        begun.append({name: tensor.tolist() for name, tensor in tensors.items() if ".lora_A." in name})
+    assert "holds" in job.log
+    assert begun[0] == begun[1]
+
+
 def test_killed_and_resumed_run_gives_the_same_bytes(make_stacked: Callable[[str], Job]) -> None:
     whole, killed = make_stacked("whole"), make_stacked("killed")
     assert whole.run("train") == 0, whole.log

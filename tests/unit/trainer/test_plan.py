@@ -1,6 +1,7 @@
 """How the device is used: chosen from its memory, fixed by the spec, and without effect on what is learned."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -372,3 +373,18 @@ def test_layers_are_found_and_compiled(job: Job) -> None:
     model = load_model(job.config)
     assert [type(layer).__name__ for layer in layers_of(model)] == ["LlamaDecoderLayer"] * 2
     assert layers_of(SimpleNamespace(modules=list)) == []
+
+
+@pytest.mark.torch
+def test_what_is_compiled_outlives_the_pod(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    from whetstone_trainer.base_model import load_model
+    from whetstone_trainer.device import compile_layers, layers_of
+
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    model = load_model(job.config)
+    compile_layers(model, job.workspace)
+    assert all(layer._compiled_call_impl for layer in layers_of(model))
+    places = [Path(os.environ[name]) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")]
+    assert all(place.is_relative_to(job.workspace) for place in places)

@@ -10,11 +10,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.trainer_job import ROOT, Job, chat_row
 from whetstone_api.adapter_artifact import Lineage, Probe
 from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR
+from whetstone_artifacts.errors import ArtifactError
 from whetstone_artifacts.folders import adapter_digest, verify_adapter
 from whetstone_trainer.errors import UserError
 from whetstone_trainer.recipe import read_recipe
@@ -174,6 +176,41 @@ def test_diverging_training_ends_for_good(job: Job) -> None:
     assert job.run("train") == EXIT_USER_ERROR
     assert job.report.reason == "TrainingDiverged"
     assert not job.output.exists()
+
+
+def nothing_learned(name: str, tensor: Any) -> Any:
+    return tensor * 0 if ".lora_B." in name else tensor
+
+
+def not_finite(name: str, tensor: Any) -> Any:
+    return tensor / 0 if name.endswith("layers.1.self_attn.v_proj.lora_A.weight") else tensor
+
+
+def emptied(name: str, tensor: Any) -> Any:
+    return tensor[:0] if name.endswith("layers.0.mlp.up_proj.lora_A.weight") else tensor
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (nothing_learned, "every lora_B of the adapter is zero, .* raise spec.hyperparameters.learningRate"),
+        (not_finite, "layers.1.self_attn.v_proj.lora_A.weight of the adapter is not finite; lower spec"),
+        (emptied, "layers.0.mlp.up_proj.lora_A.weight has shape .0, 32.; it must be a non-empty matrix"),
+    ],
+)
+def test_adapter_that_learned_nothing_or_is_broken_is_not_published(
+    undisturbed: Job, tmp_path: Path, spoil: Callable[[str, Any], Any], words: str
+) -> None:
+    from safetensors.torch import load_file, save_file
+    from whetstone_trainer.publish import verify_saved
+
+    folder = tmp_path / "adapter"
+    shutil.copytree(undisturbed.output, folder)
+    verify_saved(folder, undisturbed.config)
+    weights = folder / "adapter_model.safetensors"
+    save_file({name: spoil(name, tensor) for name, tensor in load_file(weights).items()}, weights)
+    with pytest.raises((UserError, ArtifactError), match=words):
+        verify_saved(folder, undisturbed.config)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,10 @@ EXIT_STOPPED = 143
 """SIGTERM ended the program (128 + 15), and what it has done is saved: the pod is replaced and counts as no failure."""
 STOP_SECONDS = 120
 """Seconds that a pod of ours has between SIGTERM and its end: for a training, the current step and a checkpoint."""
+METRICS_PORT = 9090
+"""Where the first pod of a training shows its series."""
+METRICS_PORT_NAME = "metrics"
+"""Name of that port, by which a PodMonitor selects pods."""
 
 
 class ObjectIdentity(WireModel):

@@ -72,12 +72,18 @@ def templates_of(settings: Settings) -> dict[str, dict[str, Any]]:
     return found
 
 
-def operators_pod(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spec of the operator's pods with a chart's values."""
+def operators_template(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the template of the operator's pods with a chart's values."""
     found: dict[str, Any] = next(
-        one["spec"]["template"]["spec"] for one in rendered(OPERATOR, values) if one["kind"] == "Deployment"
+        one["spec"]["template"] for one in rendered(OPERATOR, values) if one["kind"] == "Deployment"
     )
     return found
+
+
+def operators_pod(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec of the operator's pods with a chart's values."""
+    spec: dict[str, Any] = operators_template(values)["spec"]
+    return spec
 
 
 def variables_of(pod: Mapping[str, Any]) -> dict[str, str]:

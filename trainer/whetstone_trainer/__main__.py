@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pydantic import ValidationError
-from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR, TrainingConfig
+from whetstone_api.jobs import EXIT_STOPPED, EXIT_USER_ERROR, METRICS_PORT, TrainingConfig
 from whetstone_api.reports import Outcome, TerminationReport
 from whetstone_api.vocabulary import CONFIG_PATH, REPORT_TOKEN_PATH, TERMINATION_PATH, Reason
 from whetstone_artifacts.errors import ArtifactError, OutputLockedError
@@ -18,7 +18,7 @@ from whetstone_artifacts.reporting import Reporter, write_termination
 
 from whetstone_trainer.distributed import WORKER_VARIABLE, SilentReporter, find_place, is_worker
 from whetstone_trainer.errors import NoRoomError, StoppedError, UserError, outcome_of
-from whetstone_trainer.progress import METRICS_PORT, Progress
+from whetstone_trainer.progress import Progress
 from whetstone_trainer.stages import launch_train, run_merge, run_prepare, run_train
 from whetstone_trainer.stopping import StopSignal
 from whetstone_trainer.tracking import Tracking

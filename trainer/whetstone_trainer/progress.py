@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
+from whetstone_api.jobs import METRICS_PORT
 from whetstone_api.reports import ProgressReport
 from whetstone_api.training_plan import ChosenPlan
 from whetstone_api.training_result import PublishedAdapter
@@ -17,7 +18,6 @@ from whetstone_trainer.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
-METRICS_PORT = 9090
 LOG_SECONDS = 15.0
 """Least time between two lines of the log that tell a step."""
 

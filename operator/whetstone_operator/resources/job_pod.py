@@ -66,6 +66,7 @@ class JobPlan:
         deadline_seconds: Seconds that the Job may take in all.
         queue: Queue that starts the Job; None: it starts at once.
         environment: Further variables of the container, as in a pod's spec.
+        ports: Ports on which the container listens, by name.
         preparation: A container that ends before it starts.
         companion: A container beside it. With any of the two, the account's token is mounted by the Job's own alone.
     """
@@ -88,6 +89,7 @@ class JobPlan:
     deadline_seconds: int | None = None
     queue: str | None = None
     environment: tuple[Mapping[str, Any], ...] = ()
+    ports: Mapping[str, int] = field(default_factory=dict)
     preparation: Companion | None = None
     companion: Companion | None = None
 
@@ -217,6 +219,8 @@ def _container(plan: JobPlan) -> dict[str, Any]:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": _mounts(plan),
     }
+    if plan.ports:
+        container["ports"] = [{"name": name, "containerPort": port} for name, port in plan.ports.items()]
     if plan.resources is not None:
         container["resources"] = plan.resources.to_wire()
     return container

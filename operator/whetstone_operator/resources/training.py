@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from whetstone_api.jobs import ObjectIdentity, TrainingConfig
+from whetstone_api.jobs import METRICS_PORT, METRICS_PORT_NAME, ObjectIdentity, TrainingConfig
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.schema import Resources
 from whetstone_api.source import FileSource, Source
@@ -239,6 +239,7 @@ def training_job(plan: TrainingPlan, stage: str) -> dict[str, Any]:
             config_maps=() if stage == MERGE else tuple({d.config_map_ref.name for d in datasets if d.config_map_ref}),
             resources=stage_resources(job.spec.resources, stage),
             environment=stage_environment(plan, stage),
+            ports={METRICS_PORT_NAME: METRICS_PORT} if stage == TRAIN else {},
             backoff_limit=BACKOFF_LIMITS[stage],
             deadline_seconds=job.spec.active_deadline_seconds,
             queue=job.spec.queue_name,

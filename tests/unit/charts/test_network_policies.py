@@ -9,6 +9,7 @@ from support.network_policies import Place, connects
 from whetstone_agent.environment.cluster import Runner
 from whetstone_agent.environment.manifest import TrialPod, pod_labels, trial_pod
 from whetstone_agent.environment.network import NetworkLimit
+from whetstone_api.jobs import METRICS_PORT
 from whetstone_api.pod_state import ENGINE_PORT, SIDECAR_PORT
 from whetstone_operator.settings import Settings
 
@@ -22,7 +23,7 @@ VALUES: dict[str, Any] = {
 }
 OUTSIDE, OUTSIDE_6 = Place(address="93.184.216.34"), Place(address="2606:2800::1")
 API_SERVER = Place(address="10.96.0.1")
-OPERATOR_PORT, METRICS_PORT, ANY_PORT = 8080, 9090, 29500
+OPERATOR_PORT, ANY_PORT = 8080, 29500
 RUNNER = Runner(namespace=TEAM, pod_name="runner", pod_uid="uid")
 
 

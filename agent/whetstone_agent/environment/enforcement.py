@@ -23,19 +23,21 @@ _THROUGH: Final = 0
 _BLOCKED: Final = 10
 _SCRIPT: Final = f"""
 import socket, sys, time
-host, port, end, failed = sys.argv[1], int(sys.argv[2]), time.monotonic() + float(sys.argv[3]), 0
-while failed < 3:
+host, port, limited, end, failed = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "limited", time.monotonic(), 0
+end += float(sys.argv[4])
+while failed < 3 or not limited and time.monotonic() < end:
     try:
         socket.create_connection((host, port), timeout=1).close()
         failed = 0
-        if time.monotonic() >= end:
+        if not limited or time.monotonic() >= end:
             sys.exit({_THROUGH})
     except OSError:
         failed += 1
     time.sleep(0.2)
 sys.exit({_BLOCKED})
 """
-"""Tries until three connections in a row failed, or one came through at the end of its time."""
+"""A limited pod tries until three connections in a row failed, or one came through at the end of its time. Another one
+tries until one comes through: where only trials may connect to runners, a plugin must first know that it is one."""
 
 
 class Enforcement(StrEnum):
@@ -65,9 +67,11 @@ async def measure_enforcement(cluster: Cluster, runner: Runner, *, benchmark_run
     async with _listening(cluster) as (host, port), asyncio.TaskGroup() as group:
         free, limited = (
             group.create_task(
-                _probe(cluster, _probe_pod(runner, benchmark_run, image, (host, str(port), str(seconds)), key))
+                _probe(
+                    cluster, _probe_pod(runner, benchmark_run, image, (host, str(port), mode, str(_LAG_SECONDS)), key)
+                )
             )
-            for seconds, key in ((0, None), (_LAG_SECONDS, limit.key(runner)))
+            for mode, key in (("free", None), ("limited", limit.key(runner)))
         )
     if limited.result() == _THROUGH:
         return Enforcement.OPEN

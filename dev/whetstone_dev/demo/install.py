@@ -1,6 +1,7 @@
 """Installs the two charts with real helm, as a user would."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ CHART_IMAGES = {
 """Name of the image by its key in the chart's values."""
 
 
-def install(kubeconfig: Path, *, images: dict[str, str], served: list[str]) -> None:
+def install(
+    kubeconfig: Path, *, images: dict[str, str], served: list[str], further: Mapping[str, Any] | None = None
+) -> None:
     """Install or upgrade CRDs and operator.
 
     Args:
@@ -33,6 +36,7 @@ def install(kubeconfig: Path, *, images: dict[str, str], served: list[str]) -> N
         images: Full image reference by name.
         served: Namespaces in which BenchmarkRuns may run, made if they do not exist; those of an earlier
             installation stay, as long as they exist.
+        further: Other values of the chart.
 
     Raises:
         DevError: helm failed; the message holds its words.
@@ -45,6 +49,7 @@ def install(kubeconfig: Path, *, images: dict[str, str], served: list[str]) -> N
         kube.apply(namespace(name))
     before = [name for name in _served_before(helm) if _exists(kube, name)]
     values: dict[str, Any] = {
+        **(further or {}),
         "images": {key: images[name] for key, name in CHART_IMAGES.items()},
         "servedNamespaces": sorted({*served, *before}),
     }

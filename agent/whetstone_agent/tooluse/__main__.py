@@ -73,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
     if world.api is not None and url is None:
         raise EnvironmentDataError(["the API's document names no server: give --api-url"])
     with contextlib.ExitStack() as stack:
-        key = os.environ.get(options.api_key_env, "") if options.api_key_env else ""
+        key = _secret("--api-key-env", options.api_key_env)
         headers = {options.api_key_header: f"{options.api_key_prefix}{key}"} if key else {}
         api = stack.enter_context(ApiClient(url, headers=headers)) if url else None
         judge, judge_asked = _judge(options, "judge", stack)
@@ -137,7 +137,7 @@ def _search(options: argparse.Namespace, world: World, stack: contextlib.ExitSta
     try:
         search = Elasticsearch(
             options.elasticsearch_url,
-            authorization=os.environ.get(options.elasticsearch_authorization_env or ""),
+            authorization=_secret("--elasticsearch-authorization-env", options.elasticsearch_authorization_env) or None,
             authority=options.elasticsearch_authority,
             index_prefix=options.elasticsearch_index_prefix,
         )
@@ -159,11 +159,25 @@ def _judge(
     if not given[f"{role}_model"]:
         return None, None
     settings = ModelSettings(url=given[f"{role}_url"], model=given[f"{role}_model"])
-    key = os.environ.get(given[f"{role}_key_env"] or "", "") or NO_KEY
+    key = _secret(f"--{role}-key-env", given[f"{role}_key_env"]) or NO_KEY
     matters = _MATTERS[role]
     asked = {name: value for name, value in asdict(settings).items() if name in ("model", "temperature", "seed")}
     prompts = {str(one): PROMPTS[one] for one in matters}
     return stack.enter_context(Judge(settings, api_key=key)), {**asked, "prompts": prompts}
+
+
+def _secret(option: str, variable: str | None) -> str:
+    """Return what the environment variable holds that an option names; nothing where it names none.
+
+    Raises:
+        EnvironmentDataError: It is not set: all that asks for it would be refused.
+    """
+    if variable is None:
+        return ""
+    value = os.environ.get(variable, "")
+    if not value:
+        raise EnvironmentDataError([f"{option}: the environment variable {variable} is not set: export it"])
+    return value
 
 
 def _agreement(options: argparse.Namespace) -> int:

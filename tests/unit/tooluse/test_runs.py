@@ -169,7 +169,21 @@ async def test_the_command_runs_models_and_compares_them(
     ],
 )
 def test_a_command_that_makes_no_sense_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str], said: str
 ) -> None:
+    monkeypatch.setenv("COMPANY_KEY", COMPANY_KEY)
     assert main(command(tmp_path / "out", "http://127.0.0.1:9", *more)) == 1
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--api-key-env", "--judge-key-env", "--elasticsearch-authorization-env"])
+def test_a_key_that_is_not_there_is_missed_before_anything_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    monkeypatch.setenv("COMPANY_KEY", COMPANY_KEY)
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    roles = ["--scorer", "Judge", "--judge-model", "m", "--elasticsearch-url", "http://127.0.0.1:9"]
+    asked = command(tmp_path / "out", "http://127.0.0.1:9", "--expert", "GroundTruth", *roles, option, "NO_SUCH_KEY")
+    assert main(asked) == 1
+    assert f"{option}: the environment variable NO_SUCH_KEY is not set" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "episodes").exists()

@@ -33,11 +33,12 @@ HEAD_TILE_BYTES = 1 << 28
 HEAD_TOKENS, HEAD_COLUMNS = 4096, 32768
 """Size of such a tile in TRL's head."""
 CPU_HEAD_TILES = 8.25
-"""Copies of a tile that its backward pass holds where plain operations compute it, as on CPUs."""
-CPU_RUNTIME_BYTES = 3 << 28
-"""Interpreter and libraries in main memory."""
+"""Copies of a tile that its backward pass holds where plain operations compute it, as on CPUs: read in TRL's code. One
+copy of all logits more was measured (bench/training_cpu.py)."""
+CPU_RUNTIME_BYTES = 608 << 20
+"""Interpreter and libraries in main memory, without pages of files: bench/training_cpu.py measured 570 to 610 MiB."""
 CPU_LIBRARY_BYTES = 1 << 29
-"""The least that interpreter and libraries take of it: 540 MiB were measured after a small training."""
+"""The least that interpreter and libraries take of it."""
 LOGIT_BYTES = 12
 """Bytes of one logit without the fused head: in bfloat16, as float32, its softmax, and its gradient in bfloat16."""
 NORM_BYTES = 4
@@ -226,7 +227,8 @@ def _kept_per_token(facts: ModelFacts, shape: TrainingShape, adapted: Sequence[_
     held = queries if shape.micro_batch * shape.sides > 1 and shape.fused_attention else keys
     attention = width * 2 * (queries + held)
     if not shape.fused_attention:
-        attention += facts.heads * shape.length * (NORM_BYTES + width)
+        # Softmax in float32, and its result in the precision of the computation where that is another.
+        attention += facts.heads * shape.length * (NORM_BYTES + (width if width != NORM_BYTES else 0))
     gate = width * 3 * facts.inner
     return norms + attention + gate + _adapter_inputs(shape, adapted)
 
@@ -241,14 +243,16 @@ def _adapter_inputs(shape: TrainingShape, adapted: Sequence[_Module]) -> int:
         inputs = sum(module.inputs for module in adapted)
     else:
         inputs = sum({module.reads: module.inputs for module in adapted if module.reads != "result"}.values())
-    mask = sum(module.inputs for module in adapted) if shape.dropout else 0
+    # What is dropped: a byte each; PyTorch keeps it in the precision of the computation on CPUs.
+    mask = sum(module.inputs for module in adapted) * (shape.width if shape.on_cpu else 1) if shape.dropout else 0
     return shape.width * (inputs + shape.rank * len(adapted)) + mask
 
 
 def _loss(facts: ModelFacts, shape: TrainingShape) -> int:
     if shape.fused_loss and shape.on_cpu:
         tile = min(shape.tokens, HEAD_TOKENS) * min(facts.vocabulary, HEAD_COLUMNS) * shape.width
-        return int(CPU_HEAD_TILES * tile) + 2 * shape.tokens * facts.hidden * shape.width
+        logits = shape.tokens * facts.vocabulary * shape.width
+        return int(CPU_HEAD_TILES * tile) + logits + 2 * shape.tokens * facts.hidden * shape.width
     if shape.fused_loss:
         return HEAD_TILE_BYTES + 2 * shape.tokens * facts.hidden * shape.width
     return shape.tokens * facts.vocabulary * LOGIT_BYTES

@@ -124,6 +124,23 @@ def test_logits_count_without_the_fused_head() -> None:
     assert estimated().loss < GIB
 
 
+def test_cpus_keep_more_of_dropout_and_less_of_eager_attention() -> None:
+    cpu = {"on_cpu": True, "width": 4}
+    inputs = LLAMA_3B.layers * 1024 * (6 * LLAMA_3B.hidden + LLAMA_3B.inner)
+    without, with_dropout = (estimated(**cpu, dropout=dropout).activations for dropout in (False, True))
+    own_inputs = 4 * LLAMA_3B.layers * 1024 * 4 * LLAMA_3B.hidden
+    assert with_dropout - without == 4 * inputs + own_inputs
+    matrices = LLAMA_3B.layers * LLAMA_3B.heads * 1024 * 1024
+    for where, width in ((cpu, 4), ({}, 4 + 2)):
+        eager, fused = (estimated(**where, fused_attention=fused).activations for fused in (False, True))
+        assert eager - fused == width * matrices
+
+
+def test_cpus_hold_all_logits_once_beside_tiles_of_them() -> None:
+    found = estimated(on_cpu=True, width=4).loss
+    assert found == 8.25 * 1024 * 32768 * 4 + 1024 * LLAMA_3B.vocabulary * 4 + 2 * 1024 * LLAMA_3B.hidden * 4
+
+
 def test_shards_share_the_weights() -> None:
     shared = estimated(shards=8)
     assert shared.weights < estimated().weights / 4

@@ -47,7 +47,7 @@ def test_on_a_cpu_without_a_limit_all_rows_go_at_once_as_they_are(job: Job) -> N
 
 
 @pytest.mark.usefixtures("large")
-@pytest.mark.parametrize(("free", "micro", "again"), [(256, 8, False), (64, 2, False), (24, 2, True), (4, 1, True)])
+@pytest.mark.parametrize(("free", "micro", "again"), [(256, 8, False), (72, 2, False), (28, 2, True), (4, 1, True)])
 def test_on_a_cpu_the_limit_of_the_container_decides(job: Job, free: int, micro: int, again: bool) -> None:
     job.values["hyperparameters"]["batchSize"] = 8
     found = planned(job, Device(is_gpu=False, free=free * GIB), data(2048))

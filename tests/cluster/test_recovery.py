@@ -1,6 +1,5 @@
 """Kills on the node: nothing is lost, nothing is done twice."""
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,6 @@ from support.loop import Seeded, pod_is_ready
 from support.node import kill
 from support.training import training_spec
 from support.waiting import eventually
-from whetstone_dev.cluster import Cluster
 from whetstone_dev.demo.install import SYSTEM_NAMESPACE
 from whetstone_dev.demo.kube import Kube
 from whetstone_dev.demo.watch import is_true
@@ -81,29 +79,6 @@ def test_training_that_the_kernel_kills_goes_on_with_a_smaller_plan(training: Se
     assert status["adapter"]["uri"] == "pvc://adapters/starved"
     told = {event["reason"] for event in training.kube.list("events.k8s.io/v1", "Event", namespace=training.namespace)}
     assert "OutOfMemory" in told
-
-
-@pytest.mark.long
-def test_training_goes_on_from_its_checkpoint_after_the_node_was_rebooted(training: Seeded) -> None:
-    start(training, "rebooted")
-    uid = training.get("LoRATrainingJob", "fragile")["metadata"]["uid"]
-    workspace = training.host_folder("workspace") / f"fragile-{uid.replace('-', '')[:8]}"
-
-    def checkpoints() -> list[int]:
-        places = (workspace / "checkpoints").glob("checkpoint-*")
-        return sorted(int(place.name.removeprefix("checkpoint-")) for place in places)
-
-    eventually(checkpoints, what="a checkpoint", seconds=TRAIN_SECONDS)
-    cluster = Cluster()
-    cluster.node().stop()
-    reached = checkpoints()[-1]
-    assert reached < STEPS
-    cluster.up()
-    status = finished(training)["status"]
-    assert status["adapter"]["uri"] == "pvc://adapters/rebooted"
-    last = train_pods(training)[-1]["metadata"]["name"]
-    log = training.kube.logs(namespace=training.namespace, pod=last, container="main", lines=1000)
-    assert re.search(rf"going on from \S+/{workspace.name}/checkpoints/checkpoint-{reached}\s", log)
 
 
 def test_kill_just_before_the_result_is_published_publishes_it_once(training: Seeded, images: dict[str, str]) -> None:

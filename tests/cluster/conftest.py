@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.charts import OPERATOR, rendered
 from support.loop import Loop, Seeded
 from support.obedient_runs import Runs
+from support.pod_monitors import discovery, scrape_configs
+from support.prometheus import Prometheus, running
 from support.waiting import eventually
 from whetstone_dev.demo import plan
 from whetstone_dev.demo.__main__ import Demo
@@ -78,8 +81,21 @@ def seeded(kube: Kube, demo: Demo) -> Seeded:
 
 
 @pytest.fixture(scope="session")
-def loop(kube: Kube, demo: Demo) -> Loop:
-    """The whole loop at its end, small: 8 tasks on one engine."""
+def prometheus(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A Prometheus that scrapes what the chart's PodMonitors select, as long as the tests run."""
+    values = {"images": {"registry": "registry.test"}, "monitoring": {"scrape": True}}
+    monitors = [one for one in rendered(OPERATOR, values) if one["kind"] == "PodMonitor"]
+    folder = tmp_path_factory.mktemp("prometheus")
+    pods = folder / "pods.json"
+    scrape = scrape_configs(monitors, pods=pods)
+    kube = Kube.connect(kubeconfig)  # the thread's own
+    with discovery(lambda: kube.list("v1", "Pod"), pods), running(folder, scrape=scrape, host="127.0.0.1") as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def loop(kube: Kube, demo: Demo, prometheus: Prometheus) -> Loop:
+    """The whole loop at its end, small: 8 tasks on one engine. A Prometheus has seen all of it."""
     return Loop(kube=kube, namespace=LOOP_NAMESPACE, summary=demo.loop({}))
 
 

@@ -5,7 +5,6 @@ from decimal import Decimal
 import pytest
 from support.loop import READY_SECONDS, Loop, pod_is_ready
 from support.node import kill
-from support.training import run_spec
 from support.waiting import eventually
 from whetstone_dev.demo import plan
 from whetstone_dev.demo.watch import condition, is_true
@@ -48,17 +47,8 @@ def test_alias_serves_the_adapter_only_when_the_gate_has_passed(loop: Loop) -> N
 
 
 def test_alias_moves_when_a_selected_run_passes_its_gate_and_stays_when_the_run_is_deleted(loop: Loop) -> None:
-    target = {"modelServerRef": {"name": plan.SERVER}, "adapter": plan.ADAPTER}
-    gates = [{"metric": "Mean", "minimum": "0.9"}]
-    labels = {"example.com/promotes": plan.ALIAS}
-    loop.apply("BenchmarkRun", "solved", run_spec(output="solved", target=target, gates=gates), labels=labels)
-    eventually(
-        lambda: is_true(loop.get("BenchmarkRun", "solved"), "GatePassed"),
-        what="the oracle passes the gate",
-        seconds=180,
-    )
+    loop.promote("solved")
     version = loop.adapter()["servedName"]
-    eventually(lambda: loop.ask(plan.ALIAS) == (200, version), what="the alias answers with the adapter", seconds=60)
     loop.delete("BenchmarkRun", "solved")
     eventually(lambda: not loop.pods("benchmark-run", "solved"), what="pods of the deleted run gone", seconds=150)
     assert loop.ask(plan.ALIAS) == (200, version)

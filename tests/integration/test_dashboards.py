@@ -1,9 +1,7 @@
 """Every panel of the dashboards shows data, in a real Prometheus that reads an operator, engine pods and a training."""
 
-import json
 import math
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +10,13 @@ import pytest
 from integration.engine_pods import SERVER_SPEC, Kubelet
 from integration.operator_process import OperatorProcess
 from integration.world import ADAPTER, DATASET, RESULTS, World
-from support.prometheus import DASHBOARDS, Prometheus, lint, running
+from support.prometheus import Prometheus, lint, panels, running
 from support.waiting import eventually
 from whetstone_api.pod_state import SIDECAR_PORT
 from whetstone_artifacts.reporting import Reporter
 from whetstone_trainer.progress import Progress
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
-
-
-def panels(namespace: str) -> Iterator[tuple[str, str]]:
-    """Yield each query of each panel with its variables filled in, and what to call it."""
-    for path in sorted(DASHBOARDS.glob("*.json")):
-        board = json.loads(path.read_text())
-        for panel in board["panels"]:
-            for target in panel["targets"]:
-                expression = target["expr"].replace("$namespace", namespace).replace("$server", "server")
-                yield f"{board['title']}: {panel['title']}", expression
 
 
 def job(name: str, targets: list[str], **labels: str) -> dict[str, Any]:
@@ -107,7 +95,8 @@ def test_every_panel_shows_data(world: World, operator: OperatorProcess, tmp_pat
                     body = {"model": "assistant", "prompt": "x", "stream": streamed}
                     answer = httpx.post(f"{pod.url}/v1/completions", json=body, trust_env=False)
                     assert answer.is_success, answer.text
-                empty = [title for title, query in panels(world.namespace) if not has_data(prometheus, query)]
+                shown = panels(namespace=world.namespace, server="server")
+                empty = [title for title, query in shown if not has_data(prometheus, query)]
                 assert empty == []
                 return True
 

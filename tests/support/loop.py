@@ -6,6 +6,7 @@ from typing import Any
 
 import openai
 import pytest
+from support.training import run_spec
 from support.waiting import eventually
 from whetstone_dev.demo import plan
 from whetstone_dev.demo.kube import WHETSTONE, Kube
@@ -111,6 +112,22 @@ class Loop(Seeded):
         ready = condition(self.server(), "Ready")
         return bool(ready and ready["status"] == "True") and self.adapter().get("effectiveReplicas") == 1
 
+    def promote(self, run: str) -> None:
+        """Move the alias to the adapter by a run of the oracle that passes its gate."""
+        target = {"modelServerRef": {"name": plan.SERVER}, "adapter": plan.ADAPTER}
+        gates = [{"metric": "Mean", "minimum": "0.9"}]
+        spec = run_spec(output=run, target=target, gates=gates)
+        self.apply("BenchmarkRun", run, spec, labels={"example.com/promotes": plan.ALIAS})
+        eventually(
+            lambda: is_true(self.get("BenchmarkRun", run), "GatePassed"),
+            what="the oracle passes the gate",
+            seconds=180,
+        )
+        version = self.adapter()["servedName"]
+        eventually(
+            lambda: self.ask(plan.ALIAS) == (200, version), what="the alias answers with the adapter", seconds=60
+        )
+
     def ask(self, model: str) -> tuple[int, str | None]:
         """Send one chat request; return the HTTP status and the version that the answer names."""
         client = self.kube.openai(namespace=self.namespace, service=plan.SERVER)
@@ -121,6 +138,14 @@ class Loop(Seeded):
         except openai.APIStatusError as error:
             return error.status_code, error.response.headers.get("x-whetstone-adapter")
         return raw.status_code, raw.headers.get("x-whetstone-adapter")
+
+    def stream(self, model: str) -> None:
+        """Read a streamed answer to its end."""
+        client = self.kube.openai(namespace=self.namespace, service=plan.SERVER)
+        answer = client.chat.completions.create(
+            model=model, messages=[{"role": "user", "content": "ls"}], max_tokens=4, temperature=0, stream=True
+        )
+        assert list(answer)
 
 
 def server_example() -> dict[str, Any]:

@@ -1,8 +1,12 @@
 """A real Prometheus, and its promtool."""
 
+import json
+import math
 import re
 import socket
+import string
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +20,8 @@ from whetstone_dev.places import CHECKOUT
 
 ALERTS = CHECKOUT / "charts" / "whetstone" / "files" / "alerts.yaml"
 DASHBOARDS = ALERTS.parents[1] / "dashboards"
+_STEP_SECONDS = 5
+_LABEL_VALUES = re.compile(r"label_values\((.+), (\w+)\)")
 _DURATION = re.compile(r"(?<=\[)\d+m(?=\])|(?<=offset )\d+m")
 
 
@@ -45,6 +51,23 @@ def alert_names() -> set[str]:
     return {rule["alert"] for group in rules["groups"] for rule in group["rules"]}
 
 
+def panels(**variables: str) -> Iterator[tuple[str, str]]:
+    """Yield each query of each dashboard, of a panel or a variable, and what to call it.
+
+    Args:
+        variables: Values of the dashboards' variables.
+    """
+    for path in sorted(DASHBOARDS.glob("*.json")):
+        board = json.loads(path.read_text())
+        asked = [(panel["title"], one["expr"]) for panel in board["panels"] for one in panel["targets"]]
+        for one in (one for one in board["templating"]["list"] if one["type"] == "query"):
+            found = _LABEL_VALUES.fullmatch(one["query"])
+            assert found, one["query"]
+            asked.append((f"${one['name']}", f"count by ({found[2]}) ({found[1]})"))
+        for title, query in asked:
+            yield f"{board['title']}: {title}", string.Template(query).substitute(variables)
+
+
 def lint(text: str) -> str:
     """Return what promtool says against a page of series; nothing when it is as it should be."""
     command = [program("promtool"), "check", "metrics"]
@@ -66,6 +89,7 @@ class Prometheus:
 
     def __init__(self, url: str) -> None:
         self._client = httpx.Client(base_url=url, trust_env=False, timeout=30)
+        self._began = time.time()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """Return the result of an instant query; an AssertionError with its words when it cannot be run."""
@@ -73,6 +97,19 @@ class Prometheus:
         assert answer["status"] == "success", f"{expression}: {answer}"
         result: list[dict[str, Any]] = answer["data"]["result"]
         return result
+
+    def has_shown(self, expression: str) -> bool:
+        """Whether a query has had a value at some time; every few seconds are looked at."""
+        span: dict[str, str | float] = {
+            "query": expression,
+            "start": self._began,
+            "end": time.time(),
+            "step": _STEP_SECONDS,
+        }
+        answer = self._client.get("/api/v1/query_range", params=span).json()
+        assert answer["status"] == "success", f"{expression}: {answer}"
+        values = (value for one in answer["data"]["result"] for _, value in one["values"])
+        return any(not math.isnan(float(value)) for value in values)
 
     def firing(self) -> set[str]:
         """Return the names of the alerts that fire."""
@@ -125,7 +162,9 @@ def running(
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder)
     found = Prometheus(f"http://{host}:{port}")
     try:
-        eventually(found.ready, what=f"Prometheus; its log is {folder / 'prometheus.log'}", seconds=60)
+        eventually(lambda: found.ready() or process.poll() is not None, what="Prometheus", seconds=60)
+        if process.poll() is not None:
+            raise RuntimeError(f"Prometheus has ended: {(folder / 'prometheus.log').read_text()[-1000:]}")
         yield found
     finally:
         found.close()

@@ -33,6 +33,7 @@ def wait(configure: Configure, tmp_path: Path) -> Wait:
 
         async def pause(seconds: float) -> None:
             pauses.append(seconds)
+            assert len(pauses) < 30, "it waits for ever"
 
         async with TestServer(app) as server:
             (tmp_path / "token").write_text("secret\n")

@@ -8,7 +8,7 @@ from support.prometheus import Prometheus, panels
 from support.waiting import eventually
 from whetstone_dev.demo import plan
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 WITHOUT_DATA: Mapping[str, str] = {}
 """Panels that cannot show anything on the node, and the reason of each."""
 SHOWN_SECONDS = 120.0

@@ -212,6 +212,7 @@ def test_the_command_names_what_is_wrong_with_the_search_before_it_begins(
     flags: list[str],
     said: str,
 ) -> None:
+    monkeypatch.setenv("FERN_KEY", API_KEY.removeprefix("Bearer "))
     monkeypatch.setenv("SEARCH_KEY", KEY)
     assert searching(world_folder, tmp_path, service, serve(), *flags) == 1
     assert said in capsys.readouterr().err

@@ -164,6 +164,9 @@ class OperatorHttp:
             turn = await self._take_turn(key)
         except KubeError as error:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, f"cannot read or mark the run's Jobs: {error}")
+        if not turn.granted:
+            # Its status says what it waits for: when it was written last, nobody may have measured yet.
+            self._mark(key, 0.0)
         return web.Response(text=turn.to_json(), content_type="application/json")
 
     async def _answer(

@@ -120,9 +120,12 @@ def test_of_two_runs_that_the_queue_admits_at_once_one_measures_the_server(
     assert "held by BenchmarkRun first" in told["message"]
     assert "its pods wait" in told["message"]
     assert serving.condition(KIND, "second", "QuotaReserved")["reason"] == "Admitted"
-    holding = eventually(lambda: held(serving), what="the server is held")
-    assert "first (measures base" in holding["message"]
-    assert "second (waits to measure base" in holding["message"]
+
+    def both_are_named() -> bool:
+        told = (held(serving) or {"message": ""})["message"]
+        return "first (measures base" in told and "second (waits to measure base" in told
+
+    eventually(both_are_named, what="the server names the one that measures and the one that waits")
     assert serving.get("Job", jobs["second"])["spec"]["suspend"] is False
     for _ in range(2):
         serving.end_well(serving.get("Job", jobs["first"]), results=RESULTS)

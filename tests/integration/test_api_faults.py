@@ -157,7 +157,8 @@ def test_roles_that_a_restarted_api_server_does_not_know_yet_are_waited_for(
     assert proxy.refused == UNKNOWN_FOR
     assert keeper.exits == []
     reasons = {event["reason"] for event in world.api.list("Event", namespace=world.namespace)}
-    assert not reasons & {"ApplyRefused", "InternalError"}
+    # A request that was under way as the connections broke off may be told, as InternalError.
+    assert "ApplyRefused" not in reasons
 
 
 def test_slow_api_server_slows_the_work_and_costs_no_lease(

@@ -28,7 +28,6 @@ from whetstone_operator.runtime.clock import ClusterClock
 from whetstone_operator.runtime.definitions import DefinitionsGoneError, missing_definitions, wait_for_definitions
 from whetstone_operator.runtime.events import EventRecorder
 from whetstone_operator.runtime.first import first_of
-from whetstone_operator.runtime.first_list import FirstList
 from whetstone_operator.runtime.informer import Informer
 from whetstone_operator.runtime.leadership import Candidate, Leadership
 from whetstone_operator.runtime.leaps import Leaps
@@ -56,7 +55,6 @@ class Operator:
         self._settings = settings
         self._controllers = controllers
         self._queue: WorkQueue[Key] = WorkQueue(self._process, workers=settings.workers)
-        self._first_list: FirstList[Key] = FirstList()
         self._informed = asyncio.Event()
         self._ready = asyncio.Event()
         self._context: Context | None = None
@@ -103,13 +101,15 @@ class Operator:
 
     async def _work(self, context: Context, kube: InformedKube, claims: Claims, stop: asyncio.Event) -> None:
         context.board.begin()
+        listener = Listener(mark=self._queue.add, references=context.references, store=kube.store)
+        informing = self._inform(context, kube, claims, listener)
         try:
-            await first_of(self._watch(context, kube, stop), self._inform(context, kube, claims), stop.wait())
+            await first_of(self._watch(kube, listener, stop), informing, stop.wait())
         finally:
             self._ready.clear()
             await self._queue.stop()
 
-    async def _inform(self, context: Context, kube: InformedKube, claims: Claims) -> None:
+    async def _inform(self, context: Context, kube: InformedKube, claims: Claims, listener: Listener) -> None:
         """Follow all children; work begins once the store holds those that are there."""
         wake = wake_owners(self._queue.add)
 
@@ -127,7 +127,7 @@ class Operator:
         async def begin() -> None:
             await asyncio.gather(*(informer.synced.wait() for informer in informers))
             kube.rely_on(CHILDREN)
-            await self._read_ours(kube)
+            await self._read_ours(kube, listener)
             await self._claim_all(claims)
             self._queue.start()
             self._informed.set()
@@ -162,33 +162,27 @@ class Operator:
         await web.TCPSite(runner, port=self._settings.http_port).start()
         return runner
 
-    async def _read_ours(self, kube: InformedKube) -> None:
+    async def _read_ours(self, kube: InformedKube, listener: Listener) -> None:
         """Read the objects and make them due: kopf may tell of them only when children have already made them so."""
         try:
             for kind, namespace in product(OUR_KINDS, self._settings.namespaces or (None,)):
                 async for page, _ in kube.pages(kind, namespace):
                     for obj in page:
-                        kube.store.put(kind, obj)
-                        key = Key(kind.plural, obj["metadata"]["namespace"], obj["metadata"]["name"])
-                        self._first_list.take(key, obj)
-                        self._queue.add(key)
+                        listener.read(kind.plural, obj)
         except KubeError as error:
             logger.warning("objects are asked for one by one: %s", error)
 
-    async def _watch(self, context: Context, kube: InformedKube, stop: asyncio.Event) -> None:
+    async def _watch(self, kube: InformedKube, listener: Listener, stop: asyncio.Event) -> None:
         await wait_for_definitions(kube)
         try:
-            await self._watch_kinds(context, kube, stop)
+            await self._watch_kinds(listener, stop)
         except Exception as error:
             if missing := await missing_definitions(kube):
                 raise DefinitionsGoneError(f"the API server does not know {', '.join(missing)} any more") from error
             raise
 
-    async def _watch_kinds(self, context: Context, kube: InformedKube, stop: asyncio.Event) -> None:
+    async def _watch_kinds(self, listener: Listener, stop: asyncio.Event) -> None:
         watching = asyncio.Event()
-        listener = Listener(
-            mark=self._queue.add, references=context.references, store=kube.store, first=self._first_list
-        )
         telling = asyncio.create_task(self._tell_ready(watching, stop))
         try:
             await kopf.operator(

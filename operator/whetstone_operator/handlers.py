@@ -5,14 +5,13 @@ decided by the reconcilers from the objects as they are.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import kopf
 from whetstone_api.vocabulary import GROUP, VERSION
 
 from whetstone_operator.kinds import OUR_KINDS, Key, kind_of_key
-from whetstone_operator.runtime.first_list import FirstList
 from whetstone_operator.runtime.news import DELETED
 from whetstone_operator.runtime.object_store import ObjectStore
 from whetstone_operator.runtime.references import References
@@ -43,13 +42,28 @@ class Listener:
         mark: Makes a key due.
         references: Which other objects a change wakes.
         store: Takes over what is heard.
-        first: What was read, and made due, before.
     """
 
     mark: Mark
     references: References
     store: ObjectStore
-    first: FirstList[Key]
+    _read: dict[Key, str] = field(default_factory=dict, init=False)
+    """Versions of the objects that were read and made due, until kopf has told of them."""
+
+    def read(self, plural: str, obj: dict[str, Any]) -> None:
+        """Take over an object that was read at the start, and make it due.
+
+        kopf begins with a list of its own, which tells the same once more: with many objects those were reconciled
+        twice whose turn came between the two lists.
+
+        Args:
+            plural: Plural of its kind.
+            obj: The object.
+        """
+        key = _key(plural, obj)
+        self.store.put(kind_of_key(key), obj)
+        self._read[key] = obj["metadata"]["resourceVersion"]
+        self.mark(key)
 
     def hear(self, plural: str, event: Mapping[str, Any]) -> None:
         """Take over an event, and make due what it says something new to.
@@ -58,19 +72,22 @@ class Listener:
             plural: Plural of the object's kind.
             event: `type` and `object`, as in the watch; no type for what was there before the watch.
         """
-        metadata = event["object"]["metadata"]
-        key = Key(plural, metadata["namespace"], metadata["name"])
+        metadata, key = event["object"]["metadata"], _key(plural, event["object"])
         kind = kind_of_key(key)
         if event["type"] == DELETED:
             gone = int(metadata["resourceVersion"])
             self.store.remove(kind, key.namespace, key.name, uid=metadata["uid"], version=gone)
         else:
             self.store.put(kind, event["object"])
-        if self.first.repeats(key, event):
+        if self._read.pop(key, None) == metadata["resourceVersion"] and event["type"] is None:
             return
         self.mark(key)
         for dependent in self.references.dependents(key):
             self.mark(dependent)
+
+
+def _key(plural: str, obj: Mapping[str, Any]) -> Key:
+    return Key(plural, obj["metadata"]["namespace"], obj["metadata"]["name"])
 
 
 def build_registry(listener: Listener) -> kopf.OperatorRegistry:

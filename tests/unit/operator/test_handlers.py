@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from whetstone_operator.handlers import Listener
 from whetstone_operator.kinds import BENCHMARK_RUN, MODEL_SERVER, Key
-from whetstone_operator.runtime.first_list import FirstList
 from whetstone_operator.runtime.object_store import ObjectStore
 from whetstone_operator.runtime.references import References
 
@@ -19,10 +18,10 @@ class World:
     def __init__(self) -> None:
         self.due: list[Key] = []
         self.store = ObjectStore()
-        references, first = References(), FirstList[Key]()
+        references = References()
         references.declare(RUN, frozenset({SERVER}))
-        first.take(SERVER, server("5"))
-        self._listener = Listener(mark=self.due.append, references=references, store=self.store, first=first)
+        self._listener = Listener(mark=self.due.append, references=references, store=self.store)
+        self._listener.read(MODEL_SERVER.plural, server("5"))
 
     def hear(self, kind: str | None, version: str) -> list[Key]:
         """Let it hear of the server; return what that makes due."""

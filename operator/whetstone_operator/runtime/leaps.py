@@ -9,16 +9,19 @@ from typing import Final
 
 from whetstone_operator.kinds import Key
 from whetstone_operator.runtime.clock import Clock
+from whetstone_operator.runtime.queue import Backoff
 
 logger = logging.getLogger(__name__)
-FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 600.0
 CALM_SECONDS: Final = 2 * LONGEST_PAUSE_SECONDS
 """Who has not leapt for so long may do so at once again."""
+_BACKOFF: Final = Backoff(first=5.0, longest=LONGEST_PAUSE_SECONDS, jitter=0.0)
 
 
 class Leaps:
-    """The latest leap of each server, and the pause after it. Only in memory: after a restart each may leap once.
+    """The latest leap of each server, and how many there were in a row.
+
+    Only in memory: after a restart each may leap once.
 
     Args:
         clock: Measures the pauses, by steady time.
@@ -26,19 +29,20 @@ class Leaps:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._latest: dict[Key, tuple[float, float]] = {}
+        self._latest: dict[Key, tuple[float, int]] = {}
 
     def take(self, key: Key) -> float:
         """Return the seconds until a server may leap; with 0 it does so now."""
         now = self._clock.steady()
-        at, pause = self._latest.get(key, (now - CALM_SECONDS, 0.0))
-        if now - at < pause:
-            return at + pause - now
-        calm = now - at >= CALM_SECONDS
-        after = FIRST_PAUSE_SECONDS if calm else min(LONGEST_PAUSE_SECONDS, 2 * pause)
-        if not calm:
+        at, leaps = self._latest.get(key, (now - CALM_SECONDS, 0))
+        if now - at >= CALM_SECONDS:
+            leaps = 0
+        elif (left := at + _BACKOFF.pause(leaps) - now) > 0:
+            return left
+        else:
+            after = _BACKOFF.pause(leaps + 1)
             logger.warning("%s: a pod says that it holds a newer state than there is; next look in %g s", key, after)
-        self._latest[key] = now, after
+        self._latest[key] = now, leaps + 1
         return 0.0
 
     def forget(self, key: Key) -> None:

@@ -58,16 +58,37 @@ def at_work(job: Mapping[str, Any]) -> bool:
 
 def measures(job: Mapping[str, Any]) -> bool:
     """Return whether a Job measures its server: it is at work, and it is its turn."""
-    turn = (job["metadata"].get("annotations") or {}).get(Annotation.TURN)
-    return at_work(job) and turn in (None, (job.get("status") or {}).get("startTime"))
+    return at_work(job) and turn_of(job) in (None, (job.get("status") or {}).get("startTime"))
+
+
+def turn_of(job: Mapping[str, Any]) -> str | None:
+    """Return for which start of a Job it is its turn: empty for none yet, None where it asks for no turn."""
+    return _annotations(job).get(Annotation.TURN)
+
+
+def shares(job: Mapping[str, Any]) -> bool:
+    """Return whether a Job shares its server with others that say so too."""
+    return _annotations(job).get(Annotation.SHARED) == "true"
+
+
+def unshared(jobs: Sequence[Mapping[str, Any]], *, shared: bool, now: datetime) -> list[Hold]:
+    """Return what holds a server against a run, by the runs' names.
+
+    Args:
+        jobs: As for `holds_of`.
+        shared: Whether the run shares the server.
+        now: The time.
+    """
+    return [hold for hold in holds_of(jobs, now=now) if not (shared and hold.shared)]
 
 
 def holds_back(stored: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> bool:
     """Return whether applying a child would change what is there; one that is not there is made."""
     if stored is None:
         return False
-    annotations = stored["metadata"].get("annotations") or {}
-    return bool(annotations.get(Annotation.APPLIED) != stamp(wanted)["metadata"]["annotations"][Annotation.APPLIED])
+    return bool(
+        _annotations(stored).get(Annotation.APPLIED) != stamp(wanted)["metadata"]["annotations"][Annotation.APPLIED]
+    )
 
 
 def tell_holds(conditions: Conditions, holds: Sequence[Hold], *, waiting: bool) -> None:
@@ -95,7 +116,7 @@ def require_free(jobs: Sequence[Mapping[str, Any]], *, run: str, server: str, sh
     Raises:
         Waiting: One does.
     """
-    others = [hold for hold in holds_of(jobs, now=now) if hold.run != run and not (shared and hold.shared)]
+    others = [hold for hold in unshared(jobs, shared=shared, now=now) if hold.run != run]
     if others:
         names = ", ".join(hold.run for hold in others)
         raise Waiting(
@@ -111,20 +132,24 @@ LOOK_AGAIN_SECONDS = 10.0
 
 
 def _hold(job: Mapping[str, Any]) -> Hold:
-    metadata, annotations = job["metadata"], job["metadata"].get("annotations") or {}
+    metadata = job["metadata"]
     began = from_rfc3339((job.get("status") or {}).get("startTime") or metadata["creationTimestamp"])
     limit = int(job["spec"].get("activeDeadlineSeconds") or HOLD_SECONDS)
     try:
-        served = MeasuredTarget.model_validate_json(annotations.get(Annotation.MEASURED_TARGET) or "").served_name
+        served = MeasuredTarget.model_validate_json(_annotations(job).get(Annotation.MEASURED_TARGET) or "").served_name
     except ValidationError:
         served = None
     return Hold(
         run=metadata["labels"][Label.BENCHMARK_RUN],
         served_name=served,
         until=began + timedelta(seconds=limit),
-        shared=annotations.get(Annotation.SHARED) == "true",
+        shared=shares(job),
         measures=measures(job),
     )
+
+
+def _annotations(obj: Mapping[str, Any]) -> dict[str, str]:
+    return obj["metadata"].get("annotations") or {}
 
 
 def _told(hold: Hold) -> str:

@@ -14,7 +14,7 @@ from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.reports import Turn
 from whetstone_api.vocabulary import Annotation, Label, Reason
 
-from whetstone_operator.controllers.hold import LOOK_AGAIN_SECONDS, Hold, at_work, holds_of, measures
+from whetstone_operator.controllers.hold import LOOK_AGAIN_SECONDS, Hold, at_work, measures, shares, turn_of, unshared
 from whetstone_operator.kinds import JOB, Key
 from whetstone_operator.kube import Kube
 from whetstone_operator.runtime.clock import Clock
@@ -46,7 +46,7 @@ async def take_turn(kube: Kube, clock: Clock, key: Key) -> Turn:
         if others:
             return Turn(granted=False, held_by=[hold.run for hold in others])
         # Starts are told by the second: one that is stopped and started again within it must not find its turn.
-        marks = [await _mark(kube, one, "") for one in beside if _turn(one) and not at_work(one)]
+        marks = [await _mark(kube, one, "") for one in beside if turn_of(one) and not at_work(one)]
         return Turn(granted=all(marks) and await _mark(kube, job, started))
 
 
@@ -80,13 +80,7 @@ async def _jobs_beside(kube: Kube, job: Mapping[str, Any]) -> list[dict[str, Any
 
 def _measuring(beside: Sequence[Mapping[str, Any]], job: Mapping[str, Any], *, now: datetime) -> list[Hold]:
     """Return the runs that measure the server of a Job, and do not share it with that."""
-    shared = (job["metadata"].get("annotations") or {}).get(Annotation.SHARED) == "true"
-    return [hold for hold in holds_of(beside, now=now) if hold.measures and not (shared and hold.shared)]
-
-
-def _turn(job: Mapping[str, Any]) -> str:
-    annotations: dict[str, str] = job["metadata"].get("annotations") or {}
-    return annotations.get(Annotation.TURN, "")
+    return [hold for hold in unshared(beside, shared=shares(job), now=now) if hold.measures]
 
 
 async def _mark(kube: Kube, job: dict[str, Any], turn: str) -> bool:

@@ -122,9 +122,9 @@ class Settings:
 
     @cached_property
     def engine_digest(self) -> str:
-        """Digest, in hex, of what goes into engine pods."""
+        """Digest of what goes into engine pods."""
         parts = asdict(self)
-        return canonical_digest({name: parts[name] for name in _IN_ENGINES}).removeprefix("sha256:")
+        return canonical_digest({name: parts[name] for name in _IN_ENGINES})
 
     @property
     def installation(self) -> str:

@@ -57,7 +57,11 @@ class Origin:
         spec = server.spec.model_dump(by_alias=True, exclude_defaults=True, mode="json")
         spec = {name: value for name, value in spec.items() if name not in HOT}
         spec["model"].pop("defaultSampling", None)
-        return cls(by=settings.engine_digest[:_SHORT], of=_digest(spec), pods=_digest(template))
+        return cls(
+            by=_short(settings.engine_digest),
+            of=_short(canonical_digest(spec)),
+            pods=_short(canonical_digest(template)),
+        )
 
     @classmethod
     def read(cls, deployment: Mapping[str, Any]) -> Self | None:
@@ -143,5 +147,5 @@ def _annotations(obj: Mapping[str, Any]) -> dict[str, str]:
     return obj["metadata"].get("annotations") or {}
 
 
-def _digest(value: Any) -> str:
-    return canonical_digest(value).removeprefix("sha256:")[:_SHORT]
+def _short(digest: str) -> str:
+    return digest.removeprefix("sha256:")[:_SHORT]

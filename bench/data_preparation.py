@@ -11,7 +11,6 @@ once (`Pss` of Linux).
 import argparse
 import json
 import os
-import platform
 import random
 import subprocess
 import sys
@@ -20,6 +19,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from whetstone_bench.machine import processor
 
 ROOT = Path(__file__).parents[1]
 TEMPLATE = (
@@ -167,11 +168,6 @@ def _say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
-def _processor() -> str:
-    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return names[0].split(":", 1)[1].strip() if names else platform.machine()
-
-
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -193,7 +189,7 @@ def main() -> None:
         _say(f"{rows} rows, {options.megabytes} MB; {options.processes} processes")
         ways = ["prepare"] if options.without_map else ["prepare", "map"]
         figures = {way: measure(way, folder, rows=rows, processes=options.processes) for way in ways}
-    machine = {"cpus": options.processes, "processor": _processor(), "load": round(os.getloadavg()[0], 1)}
+    machine = {"cpus": options.processes, "processor": processor(), "load": round(os.getloadavg()[0], 1)}
     result = {"megabytes": options.megabytes, "rows": rows, "turns": TURNS, "machine": machine, **figures}
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(result, indent=2) + "\n")

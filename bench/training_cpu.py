@@ -11,7 +11,6 @@ is reached (`CPU_HALF_SPEED_TOKENS`), and the share of it that is left with chec
 import argparse
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -28,6 +27,7 @@ sys.path += [str(ROOT / part) for part in ("operator", "trainer", "tests")]
 
 from support.preferences import pair_row, prefer  # noqa: E402 - the path comes first
 from support.trainer_job import Job, byte_tokenizer, chat_row  # noqa: E402
+from whetstone_bench.machine import processor  # noqa: E402
 
 MIB: Final = 1 << 20
 LOOK_SECONDS: Final = 0.005
@@ -287,7 +287,7 @@ def main() -> None:
     load = round(os.getloadavg()[0], 1)
     with tempfile.TemporaryDirectory(prefix="whetstone-cpu-") as place:
         found = {name: [measure(case, Path(place)) for case in SETS[name]] for name in options.sets}
-    machine = {"processor": _processor(), "cpus": len(os.sched_getaffinity(0)), "load": load}
+    machine = {"processor": processor(), "cpus": len(os.sched_getaffinity(0)), "load": load}
     result: dict[str, Any] = {"machine": machine, **found}
     for cases in found.values():
         show(cases)
@@ -297,11 +297,6 @@ def main() -> None:
     print(json.dumps(machine))
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(result, indent=2) + "\n")
-
-
-def _processor() -> str:
-    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return names[0].split(":", 1)[1].strip() if names else platform.machine()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from whetstone_bench.machine import processor
+
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
@@ -60,10 +62,8 @@ def once(what: str, value: float, unit: str) -> Figure:
 
 def machine() -> dict[str, Any]:
     """Describe the machine and how busy it was with other things."""
-    info = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in info if line.startswith("model name")), platform.machine())
     return {
-        "processor": model,
+        "processor": processor(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "kernel": platform.release(),

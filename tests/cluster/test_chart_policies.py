@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from support import stand_in_trainer
-from support.local_cluster import absent_before_and_after, connects, inside, up
+from support.local_cluster import connects, enforcing, inside
 from support.node import main_process
 from support.obedient_runs import LABEL, SERVER, Runs, is_trial, rewards
 from support.training import training_spec
@@ -29,7 +29,6 @@ from whetstone_dev.demo.install import SYSTEM_NAMESPACE, install
 from whetstone_dev.demo.kube import Kube
 from whetstone_dev.demo.watch import is_true
 from whetstone_dev.images import references_of
-from whetstone_dev.policies import enforce
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 TEAM, MONITORING, OTHER = "team", "monitoring", "other"
@@ -58,9 +57,7 @@ class Place:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A cluster of the tests' own, whose policies hold."""
-    with absent_before_and_after() as cluster:
-        up()
-        enforce(cluster)
+    with enforcing() as cluster:
         yield cluster
 
 

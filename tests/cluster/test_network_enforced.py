@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from harbor.models.task.config import NetworkMode, NetworkPolicy
-from support.local_cluster import absent_before_and_after, up
+from support.local_cluster import enforcing
 from support.runner_namespace import runner_namespace
 from support.sandbox import started
 from support.waiting import DEADLINE_SECONDS, machine_factor
@@ -18,7 +18,6 @@ from whetstone_agent.environment.pod import PodEnvironment
 from whetstone_agent.environment.preflight import judge_network
 from whetstone_dev.cluster import Cluster as LocalCluster
 from whetstone_dev.images import references_of
-from whetstone_dev.policies import enforce
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
@@ -30,9 +29,7 @@ SERVE = "import http.server as s; s.test(s.SimpleHTTPRequestHandler, port={})"
 @pytest.fixture(scope="module")
 def engine() -> Iterator[LocalCluster]:
     """A cluster of the tests' own, whose policies hold; those of the shared one do not."""
-    with absent_before_and_after() as cluster:
-        up()
-        enforce(cluster)
+    with enforcing() as cluster:
         yield cluster
 
 

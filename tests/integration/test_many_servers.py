@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from integration.operator_process import OperatorProcess
-from integration.world import TIME, World
+from integration.world import World, engine_status
 from support.protocol_sidecars import ProtocolSidecars
 from support.waiting import eventually
 
@@ -23,9 +23,7 @@ def fleet(world: World, operator: OperatorProcess) -> Iterator[World]:
         def serve(name: str, address: str) -> None:
             world.serve(name, **ENGINE)
             [pod] = eventually(lambda: world.engine_pods(name), what=f"the pod of {name}")
-            ready = {"type": "Ready", "status": "True", "lastTransitionTime": TIME}
-            place = {"podIP": address, "podIPs": [{"ip": address}]}
-            world.set_pod_status(pod, {"phase": "Running", "startTime": TIME, "conditions": [ready], **place})
+            world.set_pod_status(pod, engine_status(address))
             world.wait_reason(KIND, name, "Serving")
 
         list(pool.map(serve, SERVERS, [sidecar.address for sidecar in sidecars.pods]))

@@ -2,12 +2,13 @@
 
 import base64
 import json
+from collections.abc import Iterator
 
 import pytest
 from integration.api import Object
 from integration.operator_process import OperatorProcess
-from integration.world import ADAPTER, DATASET, DIGEST, TIME, World
-from support.protocol_sidecars import ProtocolSidecars
+from integration.world import ADAPTER, DATASET, DIGEST, TIME, World, engine_status
+from support.protocol_sidecars import ProtocolSidecar, ProtocolSidecars
 from support.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -56,54 +57,46 @@ def test_missing_claim_is_named_and_waited_for(world: World, operator: OperatorP
     world.wait_reason(KIND, "server", "EngineStarting")
 
 
-def place_engine(world: World, pod: Object, address: str) -> None:
-    """Let an engine pod run, with its sidecar at an address."""
-    ready = {"type": "Ready", "status": "True", "lastTransitionTime": TIME}
-    place = {"podIP": address, "podIPs": [{"ip": address}]}
-    world.set_pod_status(pod, {"phase": "Running", "startTime": TIME, "conditions": [ready], **place})
+@pytest.fixture
+def sidecar(world: World, operator: OperatorProcess) -> Iterator[ProtocolSidecar]:
+    """The sidecar of a server's only pod, which the operator has told what to hold."""
+    world.claims()
+    world.serve(adapterStores=STORES)
+    with ProtocolSidecars(1) as sidecars:
+        [pod] = eventually(lambda: world.engine_pods(), what="the pod")
+        [sidecar] = sidecars.pods
+        world.set_pod_status(pod, engine_status(sidecar.address))
+        eventually(lambda: sidecar.revision == desired(world)["revision"], what="the pod is told")
+        yield sidecar
 
 
 def test_pods_that_were_told_by_a_clock_ahead_take_what_a_new_config_map_says(
-    world: World, operator: OperatorProcess
+    world: World, sidecar: ProtocolSidecar
 ) -> None:
-    world.claims()
-    world.serve(adapterStores=STORES)
-    with ProtocolSidecars(1) as sidecars:
-        [pod] = eventually(lambda: world.engine_pods(), what="the pod")
-        [sidecar] = sidecars.pods
-        place_engine(world, pod, sidecar.address)
-        eventually(lambda: sidecar.revision == desired(world)["revision"], what="the pod is told")
-        ahead = sidecar.revision + 3600
-        sidecar.hold(ahead)
-        source = {"uri": "pvc://adapters/a", "digest": DIGEST}
-        change = {"spec": {"adapters": [{"name": "tuned", "source": source}]}}
-        world.api.merge(KIND, "server", change, namespace=world.namespace)
-        eventually(lambda: sidecar.revision > ahead, what="the pod is told of the adapter")
-        assert desired(world)["revision"] == sidecar.revision
+    ahead = sidecar.revision + 3600
+    sidecar.hold(ahead)
+    source = {"uri": "pvc://adapters/a", "digest": DIGEST}
+    change = {"spec": {"adapters": [{"name": "tuned", "source": source}]}}
+    world.api.merge(KIND, "server", change, namespace=world.namespace)
+    eventually(lambda: sidecar.revision > ahead, what="the pod is told of the adapter")
+    assert desired(world)["revision"] == sidecar.revision
 
 
 def test_pod_that_always_says_a_newer_revision_is_not_written_for_without_end(
-    world: World, operator: OperatorProcess
+    world: World, operator: OperatorProcess, sidecar: ProtocolSidecar
 ) -> None:
-    world.claims()
-    world.serve(adapterStores=STORES)
-    with ProtocolSidecars(1) as sidecars:
-        [pod] = eventually(lambda: world.engine_pods(), what="the pod")
-        [sidecar] = sidecars.pods
-        place_engine(world, pod, sidecar.address)
-        eventually(lambda: sidecar.revision == desired(world)["revision"], what="the pod is told")
-        before = sidecar.revision
-        sidecar.run_ahead()
-        for number in range(12):
-            looks = operator.metric("whetstone_reconcile_total", controller="modelservers")
-            change = {"metadata": {"labels": {"example.com/look": str(number)}}, "spec": {"drain": {"seconds": number}}}
-            world.api.merge(KIND, "server", change, namespace=world.namespace)
-            eventually(
-                lambda looks=looks: operator.metric("whetstone_reconcile_total", controller="modelservers") > looks,
-                what="another look",
-            )
-        assert sidecar.revision > before, "it leaps ahead of what the pod says"
-        assert sidecar.revision <= before + 3 * LEAP, "one leap at once, and the next ones after pauses that grow"
+    before = sidecar.revision
+    sidecar.run_ahead()
+    for number in range(12):
+        looks = operator.metric("whetstone_reconcile_total", controller="modelservers")
+        change = {"metadata": {"labels": {"example.com/look": str(number)}}, "spec": {"drain": {"seconds": number}}}
+        world.api.merge(KIND, "server", change, namespace=world.namespace)
+        eventually(
+            lambda looks=looks: operator.metric("whetstone_reconcile_total", controller="modelservers") > looks,
+            what="another look",
+        )
+    assert sidecar.revision > before, "it leaps ahead of what the pod says"
+    assert sidecar.revision <= before + 3 * LEAP, "one leap at once, and the next ones after pauses that grow"
 
 
 def test_unpublished_adapter_never_holds_the_server_back(world: World, operator: OperatorProcess) -> None:

@@ -17,6 +17,7 @@ from whetstone_dev.cluster import Cluster
 from whetstone_dev.commands import run, succeeds
 from whetstone_dev.node import HELPER_IMAGE
 from whetstone_dev.places import BUILD, CHECKOUT
+from whetstone_dev.policies import enforce
 from whetstone_dev.processes import start_time
 
 NAME = "whetstone-test-" + hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:6]
@@ -32,6 +33,15 @@ def absent_before_and_after() -> Iterator[Cluster]:
     yield cluster
     down()
     cluster.forget_images()
+
+
+@contextmanager
+def enforcing() -> Iterator[Cluster]:
+    """The same cluster, started, with a network whose policies hold."""
+    with absent_before_and_after() as cluster:
+        up()
+        enforce(cluster)
+        yield cluster
 
 
 def dev(*arguments: str, checkout: Path = CHECKOUT) -> str:

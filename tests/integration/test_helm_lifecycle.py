@@ -24,6 +24,8 @@ pytestmark = pytest.mark.integration
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 BEFORE_OPERATIONS = "10dcdd6d4573d753b41d1c77a5d7851e0589451e"
 """Commit that stands for the previous release while none is tagged."""
+DEFINITIONS_GO_SECONDS = 150.0
+"""The API server itself looks for up to a minute whether the objects of a definition are gone, and tries again."""
 OUR_IMAGES = {"spec.initContainers[guard].image", "spec.containers[sidecar].image"}
 """What a release with other images of ours changes in an engine pod."""
 
@@ -81,10 +83,10 @@ class Site:
         self.api.raw("DELETE", f"/api/v1/namespaces/{name}")
         eventually(lambda: name not in self.namespaces(), what=f"namespace {name} is gone")
 
-    def definitions(self) -> set[str]:
-        """Return the names of our resource definitions."""
-        found = {one["metadata"]["name"] for one in self.api.raw("GET", DEFINITIONS)["items"]}
-        return {name for name in found if name.endswith(".whetstone.dev")}
+    def definitions(self) -> Object:
+        """Return our resource definitions by name."""
+        found = {one["metadata"]["name"]: one for one in self.api.raw("GET", DEFINITIONS)["items"]}
+        return {name: one for name, one in found.items() if name.endswith(".whetstone.dev")}
 
     def definition(self, name: str) -> Object:
         """Return a resource definition."""
@@ -107,7 +109,13 @@ class Site:
         """Delete our resource definitions, and with them every object; it must come to an end."""
         for name in self.definitions():
             self.api.raw("DELETE", f"{DEFINITIONS}/{name}")
-        eventually(lambda: not self.definitions(), what="the definitions are gone")
+
+        def gone() -> bool:
+            left = {name: one.get("status", {}).get("conditions") for name, one in self.definitions().items()}
+            assert not left, f"the API server still has {left}"
+            return True
+
+        eventually(gone, what="the definitions are gone", seconds=DEFINITIONS_GO_SECONDS)
 
     def live(self) -> None:
         """Make a server that serves, and a training in its first stage."""
@@ -301,11 +309,11 @@ def test_definitions_outlive_their_release_and_an_operator_their_deletion(
     site.releases.put_operator(site.values("1"))
     operator = start()
     site.live()
-    servers, definitions = site.uids("ModelServer"), site.definitions()
+    servers, definitions = site.uids("ModelServer"), set(site.definitions())
 
     site.releases.helm("uninstall", CRD_RELEASE)
 
-    assert site.definitions() == definitions
+    assert set(site.definitions()) == definitions
     assert site.uids("ModelServer") == servers
     site.team.serve("second")
     eventually(lambda: "second-engine" in site.uids("Deployment"), what="the operator works on")

@@ -12,7 +12,7 @@ DEMO := $(if $(REGISTRY),--registry '$(REGISTRY)') $(if $(INSECURE_REGISTRY),--i
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
-$(STAMP): pyproject.toml uv.lock dev/bootstrap.sh
+$(STAMP): pyproject.toml uv.lock dev/bootstrap.sh images/uv/requirements.txt
 	@dev/bootstrap.sh
 	@touch $@
 

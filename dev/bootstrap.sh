@@ -4,7 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-UV_VERSION=0.13.9
 fail() { echo "whetstone: $*" >&2; exit 1; }
 
 [ "$(uname -s)" = Linux ] || fail "this is $(uname -s): the local cluster needs Linux; run this in a Linux machine"
@@ -31,5 +30,5 @@ if ! .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/d
   rm -rf .venv
   "$python" -m venv .venv
 fi
-.venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement images/uv/requirements.txt
 VIRTUAL_ENV="$PWD/.venv" .venv/bin/uv sync --frozen --quiet --extra operator --extra server --extra agent --inexact

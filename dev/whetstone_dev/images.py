@@ -158,7 +158,7 @@ def references_of(images: Iterable[Image] = IMAGES, *, registry: Registry | None
 def _inputs_digest(image: Image) -> str:
     """Digest of every file that can change the image."""
     digest = hashlib.sha256(f"{versions.DEBIAN_SUITE} {image.name}".encode())
-    folders = [image.containerfile.parent, CHECKOUT / "images" / "torch"]
+    folders = [image.containerfile.parent, *(CHECKOUT / "images" / name for name in ("torch", "uv"))]
     if image.parent:
         folders.append(CHECKOUT / "images" / image.parent)
     files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]

@@ -39,7 +39,7 @@ class Component:
 
 def requirements(image: str) -> list[Path]:
     """Return the files that an image installs from."""
-    folders = ("torch", image) if image in _ON_TORCH else (image,)
+    folders = ("uv", "torch", image) if image in _ON_TORCH else ("uv", image)
     return [CHECKOUT / "images" / folder / "requirements.txt" for folder in folders]
 
 

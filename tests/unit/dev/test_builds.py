@@ -86,7 +86,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in (
         "images/server/Containerfile",
         "images/base/Containerfile",
-        "images/torch/constraints",
+        "images/torch/requirements.txt",
+        "images/uv/requirements.txt",
         "server/pkg/a.py",
     ):
         path = tmp_path / name
@@ -100,6 +101,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         "images/server/Containerfile",
         "images/base/Containerfile",
+        "images/uv/requirements.txt",
         "server/pkg/a.py",
         "server/pkg/new/b.py",
         "pyproject.toml",

@@ -3,6 +3,8 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 DEV := PYTHONPATH=dev:operator:server:trainer:agent $(PYTHON) -m whetstone_dev
 PYTEST := $(PYTHON) -m pytest
+# A file's tests stay together: they share what is costly to start.
+ON_ALL_CORES := --numprocesses auto --dist loadfile
 STAMP := .venv/.whetstone-stamp
 DEMO := $(if $(REGISTRY),--registry '$(REGISTRY)') $(if $(INSECURE_REGISTRY),--insecure-registry) \
 	$(if $(STORAGE_CLASS),--storage-class '$(STORAGE_CLASS)') $(if $(SMALL),--small) $(if $(DRY_RUN),--dry-run)
@@ -28,7 +30,7 @@ test: $(STAMP) ## Unit, integration and cluster tests; sets everything up (one s
 	@$(MAKE) --no-print-directory test-unit test-integration test-trainer test-cluster
 
 test-unit: $(STAMP) ## Tests that need no cluster
-	$(PYTEST) tests/unit --ignore tests/unit/trainer -q
+	$(PYTEST) tests/unit --ignore tests/unit/trainer -q $(ON_ALL_CORES)
 
 test-trainer: $(STAMP) ## The trainer's tests, in an environment with torch
 	@$(DEV) test-trainer -- -m "not long"

@@ -11,9 +11,10 @@ At its start the sidecar reads the same `DesiredState` from a mounted ConfigMap,
 Sidecar to guard (in the engine's process, port 8000), header `TOKEN_HEADER`:
     PUT /whetstone/guard   body `GuardRoutes`; answer `GuardState`.
     GET /whetstone/guard   answer `GuardState`.
+    POST /whetstone/guard/quiet   body `{"seconds": n}`; clients wait for so long, 0 lets them go on. A request with
+                                  `ALONE_HEADER` is taken within that time only, and clients wait for its answer.
     POST /whetstone/guard/stall   body `{"seconds": n}`; the engine's health check fails for so long, 0 ends that.
 Hooks of a pod that is told to go, to its guard:
-    POST /whetstone/guard/quiet   body `{"seconds": n}`; clients wait for so long, 0 lets them go on.
     POST /whetstone/guard/drain   from now on each answer closes its connection; answer `{draining, quietSeconds}`.
 The guard starts closed: every inference request gets 503 until routes with `open: true` arrive.
 """

@@ -26,6 +26,8 @@ SESSION_HEADER = "x-whetstone-session"
 """Request header that ties a client's requests to one target of an alias; without it, the request's `user` does."""
 TOKEN_HEADER = "x-whetstone-token"  # noqa: S105 - a header's name, not a secret
 """Request header that carries the operator's token to the guard and the sidecar."""
+ALONE_HEADER = "x-whetstone-alone"
+"""Request header of a sidecar's measurement that must meet no other request; the token goes with it."""
 
 CLAIMS_ROOT = "/mnt/claims"
 """Where containers find persistent volume claims: `pvc://claim/path` is `/mnt/claims/claim/path`."""

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from typing import Any
@@ -13,7 +13,7 @@ import aiohttp
 from pydantic import ValidationError
 from whetstone_api.adapter_artifact import TemplateCase
 from whetstone_api.pod_state import GUARD_PATH, QUIET_PATH, STALL_PATH, GuardRoutes, GuardState
-from whetstone_api.vocabulary import TOKEN_HEADER
+from whetstone_api.vocabulary import ALONE_HEADER, TOKEN_HEADER
 
 from whetstone_server.settings import Settings
 
@@ -125,7 +125,7 @@ class Engine:
             patience: Seconds to wait for requests in flight where the engine needs to be alone.
 
         Raises:
-            EngineBusyError: Requests in flight took longer.
+            EngineBusyError: Requests in flight took longer, or this process was so slow that clients went on meanwhile.
         """
         async with self._measuring, self._alone(patience) as alone:
             if not alone:
@@ -133,7 +133,7 @@ class Engine:
             found = []
             for tokens in sequences:
                 await self._hold(HOLD_SECONDS)
-                found += await self._measure(model, [tokens])
+                found += await self._measure_alone(model, tokens)
             return found
 
     async def progress(self) -> tuple[str, ...]:
@@ -149,17 +149,27 @@ class Engine:
         """Let the engine's health check fail for so long; 0 ends that."""
         await self._call("POST", STALL_PATH, body={"seconds": seconds})
 
-    async def _measure(self, model: str, prompts: list[list[int]]) -> list[list[float]]:
+    async def _measure_alone(self, model: str, tokens: list[int]) -> list[list[float]]:
+        try:
+            return await self._measure(model, [tokens], {ALONE_HEADER: "1"})
+        except EngineRefusedError as error:
+            if error.status == HTTPStatus.CONFLICT:
+                raise EngineBusyError(str(error)) from error
+            raise
+
+    async def _measure(
+        self, model: str, prompts: list[list[int]], headers: Mapping[str, str] | None = None
+    ) -> list[list[float]]:
         request = {"model": model, "prompt": prompts, "prompt_logprobs": 0, "max_tokens": 1, "temperature": 0}
-        answer = await self._generate(request)
+        answer = await self._generate(request, headers)
         with _understood("the answer with log-probabilities"):
             by_index = {choice["index"]: choice["prompt_logprobs"] for choice in answer["choices"]}
             return [_logprobs(tokens, by_index[index]) for index, tokens in enumerate(prompts)]
 
-    async def _generate(self, request: dict[str, Any]) -> Any:
+    async def _generate(self, request: dict[str, Any], headers: Mapping[str, str] | None = None) -> Any:
         self.asked_at = time.monotonic()
         try:
-            return await self._call("POST", "/v1/completions", body=request, limit=PROBE)
+            return await self._call("POST", "/v1/completions", body=request, limit=PROBE, headers=headers)
         finally:
             self.asked_at = None
 
@@ -185,14 +195,22 @@ class Engine:
         answer: dict[str, Any] = await self._call("POST", QUIET_PATH, body={"seconds": seconds})
         return answer
 
-    async def _call(self, method: str, path: str, *, body: Any = None, limit: aiohttp.ClientTimeout = QUICK) -> Any:
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        limit: aiohttp.ClientTimeout = QUICK,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
         try:
             async with self._session.request(
                 method,
                 self._settings.engine_url + path,
                 json=body,
                 timeout=limit,
-                headers={TOKEN_HEADER: self._settings.token()},
+                headers={TOKEN_HEADER: self._settings.token(), **(headers or {})},
             ) as response:
                 if response.status >= 400:
                     raise EngineRefusedError(response.status, _words(await response.text()))

@@ -183,7 +183,9 @@ def prompt_entries(engine: Engine, model: str) -> list[dict[str, Any]]:
     """Return the entry of each token but the first, as the sidecar's probe asks an engine that must be alone."""
     tokens = engine.post("/tokenize", model=engine.base, prompt="Run ls -l").json()["tokens"]
     request = {"model": model, "prompt": [tokens], "prompt_logprobs": 0, "max_tokens": 1, "temperature": 0}
+    engine.post("/whetstone/guard/quiet", seconds=20)
     [choice] = engine.post("/v1/completions", **request).json()["choices"]
+    engine.post("/whetstone/guard/quiet", seconds=0)
     first, *others = choice["prompt_logprobs"]
     assert first is None
     return [entry[str(token)] for token, entry in zip(tokens[1:], others, strict=True)]

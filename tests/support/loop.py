@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from support.training import run_spec
@@ -140,12 +141,16 @@ class Loop(Seeded):
         return raw.status_code, raw.headers.get("x-whetstone-adapter")
 
     def stream(self, model: str) -> None:
-        """Read a streamed answer to its end."""
+        """Read a streamed answer to its end; where it breaks off, say what the engine's pods tell."""
         client = self.kube.openai(namespace=self.namespace, service=plan.SERVER)
         answer = client.chat.completions.create(
             model=model, messages=[{"role": "user", "content": "ls"}], max_tokens=4, temperature=0, stream=True
         )
-        assert list(answer)
+        try:
+            assert list(answer)
+        except httpx.RemoteProtocolError as error:
+            told = {pod["metadata"]["name"]: pod["status"].get("containerStatuses") for pod in self.engine_pods()}
+            pytest.fail(f"an answer of {model} broke off: {error}; {told}")
 
 
 def server_example() -> dict[str, Any]:

@@ -23,7 +23,7 @@ from whetstone_api.pod_state import (
     GuardRoutes,
     GuardState,
 )
-from whetstone_api.vocabulary import ADAPTER_HEADER, SESSION_HEADER, TOKEN_HEADER
+from whetstone_api.vocabulary import ADAPTER_HEADER, ALONE_HEADER, SESSION_HEADER, TOKEN_HEADER
 from whetstone_server.guard.whetstone_guard import admission, guard, leave
 from whetstone_server.guard.whetstone_guard.answers import ADAPTER_HEADER as GUARD_ADAPTER_HEADER
 from whetstone_server.guard.whetstone_guard.splits import SESSION_HEADER as GUARD_SESSION_HEADER
@@ -169,6 +169,59 @@ async def test_hold_ends_by_itself(client: Client) -> None:
     await client.route()
     await client.call("POST", QUIET_PATH, json={"seconds": 0.05}, headers=TOKEN)
     assert (await client.call("POST", "/v1/completions", json={"model": BASE, "prompt": "x"}))[0] == 200
+
+
+MEASUREMENT = {"model": BASE, "prompt": [[5, 11, 7]], "prompt_logprobs": 0, "max_tokens": 1}
+
+
+async def test_clients_wait_for_a_measurement_that_outlasts_its_hold(client: Client) -> None:
+    client.engine.fragile = True
+    client.engine.restart()
+    await client.route()
+    client.engine.hold_answers.clear()
+    await client.call("POST", QUIET_PATH, json={"seconds": 0.1}, headers=TOKEN)
+    alone = {**TOKEN, ALONE_HEADER: "1"}
+    measuring = asyncio.create_task(client.call("POST", "/v1/completions", json=MEASUREMENT, headers=alone))
+    asking = asyncio.create_task(client.call("POST", "/v1/completions", json={"model": BASE, "prompt": "x"}))
+    # The hold ends meanwhile.
+    await asyncio.wait([measuring, asking], timeout=0.5)
+    bodies = [body for _, path, body in client.engine.calls if path == "/v1/completions"]
+    assert bodies == [MEASUREMENT]
+    client.engine.hold_answers.set()
+    assert [(await one)[0] for one in (measuring, asking)] == [200, 200]
+    assert not client.engine.ended
+
+
+@pytest.mark.parametrize("seconds", [None, 0, 0.01], ids=["never held", "let go", "run out"])
+async def test_measurement_without_a_hold_is_refused_where_it_must_be_alone(
+    client: Client, seconds: float | None
+) -> None:
+    client.engine.fragile = True
+    client.engine.restart()
+    await client.route()
+    if seconds is not None:
+        await client.call("POST", QUIET_PATH, json={"seconds": seconds}, headers=TOKEN)
+        await asyncio.sleep(2 * seconds)
+    before = list(client.engine.calls)
+    alone = {**TOKEN, ALONE_HEADER: "1"}
+    status, body, _ = await client.call("POST", "/v1/completions", json=MEASUREMENT, headers=alone)
+    assert (status, body["error"]["code"]) == (409, "hold_over")
+    assert client.engine.calls == before
+
+
+async def test_measurement_beside_a_client_is_refused_where_it_must_be_alone(client: Client) -> None:
+    client.engine.fragile = True
+    client.engine.restart()
+    await client.route()
+    client.engine.adapters[VERSION] = "x"
+    client.engine.hold_answers.clear()
+    asking = asyncio.create_task(client.call("POST", "/v1/completions", json={"model": VERSION, "prompt": "x"}))
+    await until_in_flight(client)
+    await client.call("POST", QUIET_PATH, json={"seconds": 30}, headers=TOKEN)
+    alone = {**TOKEN, ALONE_HEADER: "1"}
+    assert (await client.call("POST", "/v1/completions", json=MEASUREMENT, headers=alone))[0] == 409
+    client.engine.hold_answers.set()
+    assert (await asking)[0] == 200
 
 
 @pytest.mark.parametrize("body", [{}, {"seconds": "x"}, {"seconds": -1}, {"seconds": None}])
@@ -533,6 +586,7 @@ def test_guard_and_contract_name_the_same_things() -> None:
     assert leave.PORT == ENGINE_PORT
     assert GUARD_ADAPTER_HEADER.decode() == ADAPTER_HEADER
     assert GUARD_SESSION_HEADER.decode() == SESSION_HEADER
+    assert guard.ALONE_HEADER.decode() == ALONE_HEADER
 
 
 def test_installed_guard_imports_alone(tmp_path: Path) -> None:

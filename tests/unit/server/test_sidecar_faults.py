@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from support.fake_vllm import BASE
 from whetstone_api.pod_state import DesiredState, Effect, PodState
 from whetstone_api.vocabulary import REPORT_TOKEN_PATH, TOKEN_HEADER, Reason
+from whetstone_server import engine
 from whetstone_server.engine import Engine
 from whetstone_server.settings import read_settings
 from whetstone_server.sidecar import MISSES_ALLOWED, Sidecar
@@ -107,6 +108,22 @@ async def test_probe_that_finds_no_quiet_moment_lets_clients_go_on_and_tries_aga
     state = await pod.settled()
     assert [adapter.effect for adapter in state.adapters] == [effect]
     assert not pod.engine.ended
+
+
+async def test_probe_of_a_sidecar_that_was_too_slow_to_hold_clients_back_is_tried_again(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod.engine.fragile = True
+    pod.engine.restart()
+    pod.sidecar._loader._settings = dataclasses.replace(pod.settings, patience_seconds=0.01)
+    pod.want()
+    await pod.settled()
+    with monkeypatch.context() as slow:
+        slow.setattr(engine, "HOLD_SECONDS", 0.0)
+        pod.want(pod.adapter("good"))
+        await pod.until(lambda state: any(held.attempts > 1 for held in pod.sidecar._held.values()))
+    state = await pod.settled()
+    assert [adapter.effect for adapter in state.adapters] == [Effect.VERIFIED]
 
 
 async def test_unready_pod_says_which_adapters_are_missing_and_why(pod: Pod) -> None:

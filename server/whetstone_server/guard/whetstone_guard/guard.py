@@ -27,6 +27,7 @@ QUIET_PATH = "/whetstone/guard/quiet"
 STALL_PATH = "/whetstone/guard/stall"
 TABLE_PATH = "/whetstone/guard/routes"
 TOKEN_HEADER = b"x-whetstone-token"
+ALONE_HEADER = b"x-whetstone-alone"
 TOKEN_FILE_VARIABLE = "WHETSTONE_TOKEN_FILE"  # noqa: S105 - a variable's name
 TOKEN_FILE = "/etc/whetstone/token/token"  # noqa: S105 - a path, not a secret
 ACCESS_FILE_VARIABLE = "WHETSTONE_ACCESS_FILE"
@@ -91,6 +92,9 @@ class Guard:
                 await self._set_stalled(scope, receive, send)
             elif scope["path"] == TABLE_PATH:
                 await send_json(send, route_table(scope))
+            elif header(scope["headers"], ALONE_HEADER) is not None:
+                with self._quiet.alone(self._clients_in_flight()):
+                    await self._app(scope, receive, send)
             else:
                 await self._app(scope, receive, send)
             return
@@ -151,7 +155,10 @@ class Guard:
         seconds = read_hold(await read_body(scope, receive))
         if self._quiet.needed:
             self._quiet.hold(seconds)
-        await send_json(send, {"needed": self._quiet.needed, "inFlight": sum(self._in_flight.values())})
+        await send_json(send, {"needed": self._quiet.needed, "inFlight": self._clients_in_flight()})
+
+    def _clients_in_flight(self) -> int:
+        return sum(self._in_flight.values())
 
     async def _set_stalled(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the engine's health check fail for a while, or no longer."""

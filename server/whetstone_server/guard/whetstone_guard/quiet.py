@@ -7,6 +7,8 @@ log-probabilities that meets another one in its batch ends the engine (seen with
 import asyncio
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .asgi import Refused
 
@@ -24,6 +26,7 @@ class Quiet:
     def __init__(self, *, needed: bool) -> None:
         self.needed = needed
         self._until = 0.0
+        self._alone = 0
         self._changed = asyncio.Event()
 
     def hold(self, seconds: float) -> None:
@@ -31,15 +34,37 @@ class Quiet:
         self._until = time.monotonic() + min(seconds, LONGEST_SECONDS)
         self._changed.set()
 
+    @contextmanager
+    def alone(self, in_flight: int) -> Iterator[None]:
+        """Let a request meet no other: until its end new ones wait, however long the hold was for that it began in.
+
+        Args:
+            in_flight: Requests of clients that are being answered.
+
+        Raises:
+            Refused: 409 when the engine needs a hold and there is none any more.
+        """
+        if not self.needed:
+            yield
+            return
+        if in_flight or time.monotonic() >= self._until:
+            raise Refused(409, "clients are not held back any more; hold them again", code="hold_over")
+        self._alone += 1
+        try:
+            yield
+        finally:
+            self._alone -= 1
+            self._changed.set()
+
     async def wait(self) -> None:
         """Return once requests may go on."""
-        while (rest := self._until - time.monotonic()) > 0:
+        while self._alone or time.monotonic() < self._until:
             self._changed.clear()
             try:
-                async with asyncio.timeout(rest):
+                async with asyncio.timeout(None if self._alone else self._until - time.monotonic()):
                     await self._changed.wait()
             except TimeoutError:
-                return
+                continue
 
 
 def mixes_prompt_logprobs() -> bool:

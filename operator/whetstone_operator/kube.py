@@ -50,12 +50,13 @@ class Kube(Protocol):
     async def list(self, kind: Kind, namespace: str | None, labels: dict[str, str] | None = None) -> list[Object]:
         """Return the objects of a namespace (all of them: None) that carry the labels."""
 
-    async def apply(self, obj: Object, *, look: bool = True) -> Object:
+    async def apply(self, obj: Object, *, look: bool = True, stored: Object | None = None) -> Object:
         """Apply an object on the server side, taking over conflicting fields; return what is stored.
 
         Args:
             obj: The object.
             look: Read it first, and leave it alone when it is stored as wanted; not where it surely is not.
+            stored: What was read just now, which is not read once more.
         """
 
     async def apply_status(self, obj: Object) -> Object | None:
@@ -190,10 +191,10 @@ class KubeAio:
         async for line in self._transport.lines(kind.path(namespace=namespace), query=query, within=_WATCH_TIMEOUT):
             yield from_json(line)
 
-    async def apply(self, obj: Object, *, look: bool = True) -> Object:
+    async def apply(self, obj: Object, *, look: bool = True, stored: Object | None = None) -> Object:
         wanted = stamp(obj)
         if look:
-            stored = await self.get(kind_of(obj), obj["metadata"]["namespace"], obj["metadata"]["name"])
+            stored = stored or await self.get(kind_of(obj), obj["metadata"]["namespace"], obj["metadata"]["name"])
             if stored is not None and holds(stored, wanted):
                 return stored
         return await self._apply(wanted)

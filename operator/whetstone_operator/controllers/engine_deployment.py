@@ -86,16 +86,16 @@ async def apply_deployment(
         wanted = with_origin(wanted, origin, upgrade=True)
     elif not turn:
         work.context.upgrades.leave(work.key)
-    applied = await _applied(work, wanted)
+    applied = await _applied(work, wanted, stored)
     status = applied.get("status") or {}
     if int(status.get("updatedReplicas", 0)) < int(applied["spec"].get("replicas", 1)):
         problem = problem or refused_pods(applied)
     return applied, problem
 
 
-async def _applied(work: Work[ModelServer], wanted: Object) -> Object:
+async def _applied(work: Work[ModelServer], wanted: Object, stored: Object | None) -> Object:
     try:
-        return await work.context.kube.apply(wanted, look=not work.new)
+        return await work.context.kube.apply(wanted, look=not work.new, stored=stored)
     except KubeError:
         work.context.upgrades.leave(work.key)
         raise

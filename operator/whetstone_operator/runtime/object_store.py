@@ -1,7 +1,8 @@
 """What watches have told of objects, kept small: each as compressed JSON, found by name and by the labels of ours.
 
 A fleet of a thousand objects of each kind has ten times as many children. As parsed JSON they would take hundreds of
-megabytes; compressed they take a tenth of it, and are opened again faster than the API server answers.
+megabytes; compressed they take a fraction of it, and are opened again faster than the API server answers. Objects of a
+kind are much alike, so each is compressed as what it has beyond the first one of its kind.
 """
 
 import sys
@@ -19,6 +20,8 @@ from whetstone_operator.kinds import DEPLOYMENT, Kind
 
 Object = dict[str, Any]
 _LEVEL = 1
+_WINDOW = 1 << 15
+"""Bytes that zlib looks back."""
 _REMEMBERED_UIDS = 4096
 _INDEXED = f"{GROUP}/"
 
@@ -43,6 +46,7 @@ class _Entry:
     version: int
     uid: str
     data: bytes
+    shape: bytes
     labels: tuple[tuple[str, str], ...]
     at: float
     doubted: bool = False
@@ -60,6 +64,7 @@ class ObjectStore:
         self._entries: dict[Place, _Entry] = {}
         self._by_label: defaultdict[tuple[str, str, str, str], set[str]] = defaultdict(set)
         self._gone: OrderedDict[str, int] = OrderedDict()
+        self._shapes: dict[str, bytes] = {}
 
     def put(self, kind: Kind, obj: Object) -> None:
         """Take an object over, unless a newer state of it is held or it was seen to be gone."""
@@ -80,8 +85,12 @@ class ObjectStore:
             for name, value in (metadata.get("labels") or {}).items()
             if name.startswith(_INDEXED)
         )
-        data = zlib.compress(_text(kind, obj), _LEVEL)
-        self._entries[place] = _Entry(version=version, uid=uid, data=data, labels=labels, at=self._clock())
+        text = _text(kind, obj)
+        shape = self._shapes.setdefault(kind.plural, text[-_WINDOW:])
+        entry = _Entry(
+            version=version, uid=uid, data=_pack(text, shape), shape=shape, labels=labels, at=self._clock()
+        )
+        self._entries[place] = entry
         for name, value in labels:
             self._by_label[kind.plural, place.namespace, name, value].add(place.name)
 
@@ -180,14 +189,24 @@ def _place(kind: Kind, namespace: str, name: str) -> Place:
 
 
 def _text(kind: Kind, obj: Object) -> bytes:
-    """Return an object as JSON. Who wrote which field is read of Deployments only, and is half of most objects."""
-    metadata = obj["metadata"]
-    if kind is not DEPLOYMENT:
-        metadata = {name: value for name, value in metadata.items() if name != "managedFields"}
-    whole = {**obj, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
-    return to_json(whole)
+    """Return an object as JSON, without the half of most objects that says who wrote which field.
+
+    Of Deployments it is read when the spec was written; more of it is not kept of them either.
+    """
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    writers = obj["metadata"].get("managedFields") or []
+    if writers and kind is DEPLOYMENT:
+        metadata["managedFields"] = [
+            {**one, "fieldsV1": dict.fromkeys(one.get("fieldsV1") or {}, {})} for one in writers
+        ]
+    return to_json({**obj, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata})
+
+
+def _pack(text: bytes, shape: bytes) -> bytes:
+    packer = zlib.compressobj(_LEVEL, zdict=shape)
+    return packer.compress(text) + packer.flush()
 
 
 def _open(entry: _Entry) -> Object:
-    obj: Object = from_json(zlib.decompress(entry.data))
+    obj: Object = from_json(zlib.decompressobj(zdict=entry.shape).decompress(entry.data))
     return obj

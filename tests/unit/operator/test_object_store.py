@@ -34,14 +34,30 @@ def test_an_object_comes_back_whole_with_its_kind() -> None:
     assert store.get(DEPLOYMENT, "ns", "j") is None
 
 
-def test_who_wrote_which_field_is_kept_of_deployments_only() -> None:
+def test_who_wrote_which_part_is_kept_of_deployments_only() -> None:
     store = ObjectStore()
     for kind in (JOB, DEPLOYMENT):
         written = job()
-        written["metadata"]["managedFields"] = [{"manager": "x"}]
+        fields = {"f:spec": {"f:replicas": {}}, "f:metadata": {"f:labels": {"f:a": {}}}}
+        written["metadata"]["managedFields"] = [{"manager": "x", "time": "t", "fieldsV1": fields}, {"manager": "y"}]
         store.put(kind, written)
-    kept = [store.get(kind, "ns", "j") or {} for kind in (JOB, DEPLOYMENT)]
-    assert ["managedFields" in one["metadata"] for one in kept] == [False, True]
+    kept = [(store.get(kind, "ns", "j") or {})["metadata"].get("managedFields") for kind in (JOB, DEPLOYMENT)]
+    written_parts = [
+        {"manager": "x", "time": "t", "fieldsV1": {"f:spec": {}, "f:metadata": {}}},
+        {"manager": "y", "fieldsV1": {}},
+    ]
+    assert kept == [None, written_parts]
+
+
+def test_objects_of_a_kind_come_back_however_unlike_the_first_one_they_are() -> None:
+    store = ObjectStore()
+    wanted = {}
+    for number, text in enumerate(["first", "", "z" * 100_000, "first" * 20_000, "\u00e9\u4e16"]):
+        one = job(f"j{number}", uid=f"u{number}")
+        wanted[f"j{number}"] = one["status"]["text"] = text
+        store.put(JOB, one)
+    found = {name: (store.get(JOB, "ns", name) or {})["status"]["text"] for name in wanted}
+    assert found == wanted
 
 
 def test_what_is_older_never_replaces_what_is_newer() -> None:

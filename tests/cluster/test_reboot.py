@@ -2,8 +2,8 @@
 
 import pytest
 from support.loop import READY_SECONDS, Loop, pod_is_ready
+from support.node import restart
 from support.waiting import eventually
-from whetstone_dev.cluster import Cluster
 from whetstone_dev.demo import plan
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
@@ -14,9 +14,7 @@ def test_adapter_is_served_again_after_the_node_was_rebooted(loop: Loop) -> None
     before = loop.ask(plan.ADAPTER)
     [pod] = loop.engine_pods()
     restarts = {item["name"]: item["restartCount"] for item in pod["status"]["containerStatuses"]}
-    cluster = Cluster()
-    cluster.node().stop()
-    cluster.up()
+    restart()
 
     def back() -> bool:
         ready = [one for one in loop.engine_pods() if pod_is_ready(one)]

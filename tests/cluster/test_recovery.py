@@ -1,12 +1,13 @@
 """Kills on the node: nothing is lost, nothing is done twice."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from support.failpoint_image import push_trainer_with_failpoint
 from support.loop import Seeded, pod_is_ready
-from support.node import kill
+from support.node import kill, restart
 from support.training import training_spec
 from support.waiting import eventually
 from whetstone_dev.demo.install import SYSTEM_NAMESPACE
@@ -18,6 +19,8 @@ TRAIN_SECONDS = 300.0
 DATASET = {"source": {"uri": "pvc://data/train.jsonl"}}
 LABEL = "lora-training-job"
 STEPS = 4
+MANY_STEPS = 20
+"""So many that the last is far when the node goes down."""
 
 
 @pytest.fixture
@@ -28,12 +31,12 @@ def training(seeded: Seeded) -> Iterator[Seeded]:
     eventually(lambda: not seeded.pods(LABEL, "fragile"), what="pods of the training gone", seconds=150)
 
 
-def start(seeded: Seeded, output: str, **fields: Any) -> None:
+def start(seeded: Seeded, output: str, *, steps: int = STEPS, **fields: Any) -> None:
     """Start a training of a few steps with a checkpoint after each."""
     spec = training_spec(
         output=output,
         dataset=DATASET,
-        hyperparameters={"maxSteps": STEPS, "batchSize": 2, "maxLength": 256},
+        hyperparameters={"maxSteps": steps, "batchSize": 2, "maxLength": 256},
         checkpoint={"everySteps": 1},
         **fields,
     )
@@ -60,6 +63,27 @@ def test_killed_training_resumes_from_its_checkpoint(training: Seeded, images: d
     assert first["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
     log = training.kube.logs(namespace=training.namespace, pod=second["metadata"]["name"], container="main", lines=1000)
     assert "checkpoint-2" in log
+
+
+@pytest.mark.long
+def test_training_goes_on_from_its_checkpoint_after_the_node_was_rebooted(training: Seeded) -> None:
+    start(training, "rebooted", steps=MANY_STEPS)
+
+    def under_way() -> bool:
+        status = training.get("LoRATrainingJob", "fragile").get("status") or {}
+        return int((status.get("progress") or {}).get("step") or 0) >= 2
+
+    eventually(under_way, what="a checkpoint of step 2", seconds=TRAIN_SECONDS)
+    before = {job["metadata"]["uid"] for job in training.jobs(LABEL, "fragile")}
+    restart()
+    job = finished(training)
+    assert {job["metadata"]["uid"] for job in training.jobs(LABEL, "fragile")} == before
+    first, second = train_pods(training)
+    assert not pod_is_ready(first)
+    log = training.kube.logs(namespace=training.namespace, pod=second["metadata"]["name"], container="main", lines=1000)
+    assert re.search(r"checkpoint-([2-9]|1\d)\b", log)
+    assert job["status"]["attempts"] == 2
+    assert job["status"]["adapter"]["uri"] == "pvc://adapters/rebooted"
 
 
 @pytest.mark.long

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 from support.loop import pod_is_ready
-from support.node import kill
+from support.node import kill, restart
 from support.obedient_runs import LABEL, SERVE_SECONDS, SERVER, Runs, figures, rewards
 from support.waiting import eventually
-from whetstone_dev.cluster import Cluster
 from whetstone_dev.demo.install import SYSTEM_NAMESPACE
 from whetstone_dev.demo.kube import Kube
 from whetstone_dev.demo.watch import is_true
@@ -67,9 +66,7 @@ def restart_the_engine(runs: Runs, name: str) -> None:
 def restart_the_node(runs: Runs, name: str) -> None:
     """All that runs on the node ends, the runners and their trials too."""
     [before] = runs.engine_pods()
-    cluster = Cluster()
-    cluster.node().stop()
-    cluster.up()
+    restart()
 
     def back() -> bool:
         [pod] = runs.engine_pods()

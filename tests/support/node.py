@@ -1,9 +1,11 @@
-"""What tests do to the node as root: kill a container's process, as a crash or the kernel would."""
+"""What tests do to the node as root: kill a container's process, as a crash or the kernel would, or restart the node."""
 
 import os
 import signal
 from pathlib import Path
 from typing import Any
+
+from whetstone_dev.cluster import Cluster
 
 
 def main_process(pod: dict[str, Any], container: str) -> int:
@@ -33,6 +35,13 @@ def processes(pod: dict[str, Any], container: str) -> list[int]:
 def kill(pod: dict[str, Any], container: str) -> None:
     """Kill a container's first process, and with it the container, without any warning."""
     os.kill(main_process(pod, container), signal.SIGKILL)
+
+
+def restart() -> None:
+    """Let the node go down with all that runs on it, and come back."""
+    cluster = Cluster()
+    cluster.node().stop()
+    cluster.up()
 
 
 def _read(path: Path) -> str:

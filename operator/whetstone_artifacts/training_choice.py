@@ -2,8 +2,9 @@
 
 The speed of one forward and backward pass is taken to be `tokens / (tokens + HALF_SPEED_TOKENS)` of what the device can
 do, since short passes are bound by launching kernels and not by computing, and `CHECKPOINTED` of that where activations
-are computed again. Both figures are from one H100 and a model of 3 billion parameters; only the order of the choices
-follows from them.
+are computed again. The figures are from one H100 and a model of 3 billion parameters, and for CPUs from two cores and
+one of 135 million (`bench/training_cpu.py --sets speed`; with checkpointing it found 0.72). Only the order of the
+choices follows from them.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from whetstone_artifacts.training_memory import TrainingMemory, TrainingShape, e
 
 HALF_SPEED_TOKENS = 1500
 """Tokens of a pass at which half of a device's speed is reached."""
-CPU_HALF_SPEED_TOKENS = 100
+CPU_HALF_SPEED_TOKENS = 55
 """The same on a CPU."""
 CHECKPOINTED = 0.7
 """Speed with checkpointing, as a share of that without."""

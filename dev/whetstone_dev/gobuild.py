@@ -12,6 +12,7 @@ from whetstone_dev import versions
 from whetstone_dev.commands import DevError, run
 from whetstone_dev.places import CHECKOUT, cache_folder
 from whetstone_dev.progress import stage
+from whetstone_dev.turns import turn
 
 _SOURCES = CHECKOUT / "dev" / "go"
 
@@ -186,6 +187,13 @@ def build(program: Program) -> Path:
         return program.path
     if shutil.which("go") is None:
         raise DevError("go: program not found; install Go 1.25 or newer (https://go.dev/dl) and put it on PATH")
+    with turn(program.name):
+        if not program.path.exists():
+            _build(program)
+    return program.path
+
+
+def _build(program: Program) -> None:
     work = cache_folder() / "build" / program.name
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -201,7 +209,6 @@ def build(program: Program) -> Path:
         shutil.copytree(work / program.manifests, kept, copy_function=shutil.copyfile)
     built.replace(program.path)
     shutil.rmtree(work, ignore_errors=True)
-    return program.path
 
 
 def build_all() -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 from whetstone_dev.commands import DevError, run
 from whetstone_dev.places import cache_folder
 from whetstone_dev.progress import stage
+from whetstone_dev.turns import turn
 
+_TURN = "packages"
 NODE = {
     "runc": "runc",
     "docker-registry": "docker-registry",
@@ -45,7 +47,17 @@ def install(wanted: dict[str, str]) -> None:
     Raises:
         DevError: the machine has no apt-get, or it failed.
     """
-    missing = sorted({package for program, package in wanted.items() if shutil.which(program) is None})
+    if not _missing(wanted):
+        return
+    with turn(_TURN):
+        _install(_missing(wanted))
+
+
+def _missing(wanted: dict[str, str]) -> list[str]:
+    return sorted({package for program, package in wanted.items() if shutil.which(program) is None})
+
+
+def _install(missing: list[str]) -> None:
     if not missing:
         return
     if os.geteuid() != 0:
@@ -69,6 +81,13 @@ def unpack(package: str) -> Path:
         return folder
     if shutil.which("apt-get") is None:
         raise DevError(f"no apt-get to fetch {package} with")
+    with turn(_TURN):
+        if not folder.exists():
+            _fetch(package, folder)
+    return folder
+
+
+def _fetch(package: str, folder: Path) -> None:
     work = folder.with_name(f"{package}.new")
     shutil.rmtree(work, ignore_errors=True)
     (work / "download").mkdir(parents=True)
@@ -80,4 +99,3 @@ def unpack(package: str) -> Path:
         run(["dpkg-deb", "--extract", archive, work / "files"])
     (work / "files").rename(folder)
     shutil.rmtree(work)
-    return folder

@@ -4,13 +4,16 @@ import hashlib
 import json
 import tarfile
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
-from whetstone_dev import images
+from whetstone_dev import gobuild, images
 from whetstone_dev.commands import DevError
 from whetstone_dev.gobuild import kubernetes_go_mod
 from whetstone_dev.images import IMAGES, Image, Registry, old_tags, pushed, references_of, refusal
@@ -59,6 +62,25 @@ IMAGE = Image(name="server", expected="moments", packages=("server/pkg",), paren
 
 def test_staging_modules_become_the_published_ones() -> None:
     assert kubernetes_go_mod(UPSTREAM, version="1.34.4") == GO_MOD
+
+
+def test_a_program_that_two_want_at_once_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(gobuild.shutil, "which", lambda name: name)
+    built: list[str] = []
+
+    def compile_slowly(command: list[str], **_: Any) -> str:
+        built.append(command[-1])
+        time.sleep(0.2)
+        Path(command[command.index("-o") + 1]).write_text("program")
+        return ""
+
+    monkeypatch.setattr(gobuild, "run", compile_slowly)
+    program = gobuild.Program("some", "1", "a moment", lambda work: ["", "./cmd"])
+    with ThreadPoolExecutor(2) as pool:
+        paths = list(pool.map(gobuild.build, [program] * 2))
+    assert built == ["./cmd"]
+    assert [path.read_text() for path in paths] == ["program"] * 2
 
 
 def test_program_image_holds_the_program_under_its_digest(tmp_path: Path) -> None:

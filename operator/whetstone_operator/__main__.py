@@ -1,6 +1,7 @@
 """Starts the operator: `python -m whetstone_operator`."""
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -39,6 +40,8 @@ def main() -> int:
     logging.getLogger().setLevel(level)
     for noisy in ("kopf", "aiohttp.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # What was imported stays: without this, each of the many collections of a start looks through all of it.
+    gc.freeze()
     try:
         asyncio.run(Operator(settings, CONTROLLERS).run())
     except (LeadershipLostError, DefinitionsGoneError) as error:

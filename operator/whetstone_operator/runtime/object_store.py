@@ -19,7 +19,7 @@ from whetstone_api.vocabulary import GROUP
 from whetstone_operator.kinds import DEPLOYMENT, Kind
 
 Object = dict[str, Any]
-_LEVEL = 1
+_LEVEL = 3
 _WINDOW = 1 << 15
 """Bytes that zlib looks back."""
 _REMEMBERED_UIDS = 4096

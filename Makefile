@@ -37,7 +37,7 @@ test-trainer: $(STAMP) ## The trainer's tests, in an environment with torch
 
 test-integration: $(STAMP) ## Tests against a real API server without a node
 	@$(DEV) build-tools
-	$(PYTEST) tests/integration -q -m "not long"
+	$(PYTEST) tests/integration -q -m "not long" $(ON_ALL_CORES)
 
 test-cluster: $(STAMP) ## Tests on the local node, but for the slow ones
 	@$(DEV) cluster up

@@ -1,4 +1,4 @@
-"""What tests do to the node as root: kill a container's process, as a crash or the kernel would, or restart the node."""
+"""What tests do to the node as root: restart it, or kill a container's process as a crash or the kernel would."""
 
 import os
 import signal

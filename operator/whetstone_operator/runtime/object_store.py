@@ -87,9 +87,7 @@ class ObjectStore:
         )
         text = _text(kind, obj)
         shape = self._shapes.setdefault(kind.plural, text[-_WINDOW:])
-        entry = _Entry(
-            version=version, uid=uid, data=_pack(text, shape), shape=shape, labels=labels, at=self._clock()
-        )
+        entry = _Entry(version=version, uid=uid, data=_pack(text, shape), shape=shape, labels=labels, at=self._clock())
         self._entries[place] = entry
         for name, value in labels:
             self._by_label[kind.plural, place.namespace, name, value].add(place.name)
@@ -197,7 +195,7 @@ def _text(kind: Kind, obj: Object) -> bytes:
     writers = obj["metadata"].get("managedFields") or []
     if writers and kind is DEPLOYMENT:
         metadata["managedFields"] = [
-            {**one, "fieldsV1": dict.fromkeys(one.get("fieldsV1") or {}, {})} for one in writers
+            {**one, "fieldsV1": {part: {} for part in one.get("fieldsV1") or {}}} for one in writers
         ]
     return to_json({**obj, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata})
 

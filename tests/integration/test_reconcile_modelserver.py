@@ -79,7 +79,7 @@ def test_pods_that_were_told_by_a_clock_ahead_take_what_a_new_config_map_says(
     change = {"spec": {"adapters": [{"name": "tuned", "source": source}]}}
     world.api.merge(KIND, "server", change, namespace=world.namespace)
     eventually(lambda: sidecar.revision > ahead, what="the pod is told of the adapter")
-    assert desired(world)["revision"] == sidecar.revision
+    eventually(lambda: desired(world)["revision"] == sidecar.revision, what="the pod holds what is written")
 
 
 def test_pod_that_always_says_a_newer_revision_is_not_written_for_without_end(

@@ -311,4 +311,4 @@ def test_namespaces_are_walls(world: World, other: World, operator_of_both: Oper
         assert ours.loads() == []
         other.api.delete(KIND, "server", namespace=other.namespace)
         eventually(lambda: not other.engine_pods(), what="the other server's pods are gone")
-        assert world.condition(KIND, "server", "Ready")["status"] == "True"  # type: ignore[index]
+        world.wait_reason(KIND, "server", "Serving")

@@ -3,9 +3,10 @@
 import copy
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
-from integration.api import Api, Object
+from integration.api import Api, Object, Refused
 from support.waiting import eventually
 from whetstone_api.jobs import EXIT_USER_ERROR
 from whetstone_api.reports import Outcome, TerminationReport
@@ -93,9 +94,20 @@ class World:
 
     def start_engines(self, name: str = "server") -> None:
         """Let every pod of a server become Ready."""
-        for pod in eventually(lambda: self.engine_pods(name), what=f"pods of {name}"):
-            ready = {"type": "Ready", "status": "True", "lastTransitionTime": TIME}
-            self.set_pod_status(pod, {"phase": "Running", "startTime": TIME, "conditions": [ready]})
+
+        def started() -> bool:
+            pods = self.engine_pods(name)
+            for pod in pods:
+                ready = {"type": "Ready", "status": "True", "lastTransitionTime": TIME}
+                try:
+                    self.set_pod_status(pod, {"phase": "Running", "startTime": TIME, "conditions": [ready]})
+                except Refused as error:
+                    # A rollout replaces pods meanwhile.
+                    assert error.status != HTTPStatus.NOT_FOUND, str(error)
+                    raise
+            return bool(pods)
+
+        eventually(started, what=f"pods of {name}")
         self.wait_reason("ModelServer", name, "Serving")
 
     def pod_token(self, pod: Object, *, audience: str = REPORT_AUDIENCE) -> str:

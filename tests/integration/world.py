@@ -102,8 +102,8 @@ class World:
                 try:
                     self.set_pod_status(pod, {"phase": "Running", "startTime": TIME, "conditions": [ready]})
                 except Refused as error:
-                    # A rollout replaces pods meanwhile.
-                    assert error.status != HTTPStatus.NOT_FOUND, str(error)
+                    if error.status == HTTPStatus.NOT_FOUND:
+                        raise AssertionError(f"a rollout replaces pods meanwhile: {error}") from error
                     raise
             return bool(pods)
 

@@ -16,6 +16,7 @@ from integration.operator_process import (
     operators_entries,
     running_operator,
 )
+from integration.turns import turn, wait_turn
 from integration.world import ADAPTER, DATASET, RESULTS, World
 from support.kueue import Kueue
 from support.waiting import eventually
@@ -258,4 +259,31 @@ def test_run_in_shards_is_admitted_preempted_resumed_and_completes(
     assert world.condition(RUN, "run", "QuotaReserved") is None
     assert world.get(RUN, "run")["status"]["target"] == target
     assert writes("jobs") == ["create"]
+    assert writes("workloads") == []
+
+
+def test_of_two_runs_that_are_admitted_together_one_measures_the_server_at_a_time(
+    world: World, operator: OperatorProcess, writes: Callable[[str], list[str]]
+) -> None:
+    world.claims()
+    world.account()
+    world.serve()
+    world.start_engines()
+    other = other_job(world, "other")
+    eventually(lambda: running(world, other), what="somebody else has the quota")
+    jobs = {}
+    for name in ("first", "second"):
+        world.benchmark(name, queueName="team", resources=HALF)
+        jobs[name] = world.wait_job(name, "run")
+    world.end_well(other)
+    eventually(lambda: all(running(world, job) for job in jobs.values()), what="both are admitted")
+    names = {name: job["metadata"]["name"] for name, job in jobs.items()}
+    wait_turn(world, operator, "first", names["first"])
+    assert turn(world, operator, "second", names["second"]) == {"granted": False, "heldBy": ["first"]}
+    world.end_well(jobs["first"], results=RESULTS)
+    world.wait_reason(RUN, "first", "Succeeded", condition="Complete")
+    wait_turn(world, operator, "second", names["second"])
+    assert running(world, jobs["second"]), "it kept its quota while it waited"
+    world.end_well(jobs["second"], results=RESULTS)
+    world.wait_reason(RUN, "second", "Succeeded", condition="Complete")
     assert writes("workloads") == []

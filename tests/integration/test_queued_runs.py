@@ -3,11 +3,11 @@
 No Kueue is there: the tests start and stop the Job as it does. What the real one makes of it is in `test_kueue`.
 """
 
-import json
 from typing import Any
 
 import pytest
 from integration.operator_process import OperatorProcess
+from integration.turns import turn, wait_turn
 from integration.world import RESULTS, World
 from support.waiting import eventually
 
@@ -90,21 +90,6 @@ def test_suspended_run_leaves_its_queue_and_only_the_queue_starts_it_again(servi
     let(serving, job, wait=False)
     serving.end_well(serving.get("Job", job), results=RESULTS)
     serving.wait_reason(KIND, "run", "Succeeded", condition="Complete")
-
-
-def turn(world: World, operator: OperatorProcess, name: str, job: str) -> dict[str, Any]:
-    """What the operator answers a pod of a run that asks for its turn."""
-    config = json.loads(world.get("ConfigMap", f"{name}-config")["data"]["config.json"])
-    place = f"v1/turns/benchmarkruns/{world.namespace}/{name}"
-    assert config["turnUrl"].endswith(f"/{place}")
-    pod = eventually(lambda: world.pods(world.get("Job", job)), what="a pod")[0]
-    status, text = operator.post(place, token=world.pod_token(pod), body={})
-    assert status == 200, text
-    return dict(json.loads(text))
-
-
-def wait_turn(world: World, operator: OperatorProcess, name: str, job: str) -> None:
-    eventually(lambda: turn(world, operator, name, job)["granted"], what=f"the turn of {name}")
 
 
 def test_of_two_runs_that_the_queue_admits_at_once_one_measures_the_server(

@@ -224,66 +224,58 @@ def test_all_pods_of_a_training_are_admitted_together(world: World, operator: Op
 
 
 def test_run_in_shards_is_admitted_preempted_resumed_and_completes(
-    world: World, operator: OperatorProcess, writes: Callable[[str], list[str]]
+    serving: World, writes: Callable[[str], list[str]]
 ) -> None:
-    world.claims()
-    world.account()
-    world.serve()
-    world.start_engines()
-    other = other_job(world, "other", resources=HALF)
-    eventually(lambda: running(world, other), what="somebody else has half of the quota")
-    world.benchmark(queueName="team", resources=HALF, shards=2, concurrency=2)
-    job = world.wait_job("run", "run")
-    world.wait_reason(RUN, "run", "Queued", condition="QuotaReserved")
-    assert world.condition("ModelServer", "server", "Held") is None
-    assert world.pods(job) == []
-    world.end_well(other)
-    eventually(lambda: len(world.pods(job)) == 2, what="both shards")
-    world.wait_reason(RUN, "run", "Admitted", condition="QuotaReserved")
-    eventually(lambda: world.condition("ModelServer", "server", "Held"), what="the server is held")
-    target = world.get(RUN, "run")["status"]["target"]
-    first = {pod["metadata"]["uid"] for pod in world.pods(job)}
-    urgent = other_job(world, "urgent", urgent=True)
-    eventually(lambda: running(world, urgent), what="the urgent Job is admitted")
-    told = world.wait_reason(RUN, "run", "Preempted", condition="QuotaReserved")
+    other = other_job(serving, "other", resources=HALF)
+    eventually(lambda: running(serving, other), what="somebody else has half of the quota")
+    serving.benchmark(queueName="team", resources=HALF, shards=2, concurrency=2)
+    job = serving.wait_job("run", "run")
+    serving.wait_reason(RUN, "run", "Queued", condition="QuotaReserved")
+    assert serving.condition("ModelServer", "server", "Held") is None
+    assert serving.pods(job) == []
+    serving.end_well(other)
+    eventually(lambda: len(serving.pods(job)) == 2, what="both shards")
+    serving.wait_reason(RUN, "run", "Admitted", condition="QuotaReserved")
+    eventually(lambda: serving.condition("ModelServer", "server", "Held"), what="the server is held")
+    target = serving.get(RUN, "run")["status"]["target"]
+    first = {pod["metadata"]["uid"] for pod in serving.pods(job)}
+    urgent = other_job(serving, "urgent", urgent=True)
+    eventually(lambda: running(serving, urgent), what="the urgent Job is admitted")
+    told = serving.wait_reason(RUN, "run", "Preempted", condition="QuotaReserved")
     assert "keeps its finished trials" in told["message"]
-    eventually(lambda: world.condition("ModelServer", "server", "Held") is None, what="the server is held no more")
-    eventually(lambda: not world.pods(job), what="the preempted pods are gone")
-    world.end_well(urgent)
-    eventually(lambda: len(world.pods(job)) == 2, what="both shards again")
-    assert not first & {pod["metadata"]["uid"] for pod in world.pods(job)}
-    world.wait_reason(RUN, "run", "Admitted", condition="QuotaReserved")
-    world.end_well(job)
-    world.end_well(job, results=RESULTS)
-    world.wait_reason(RUN, "run", "Succeeded", condition="Complete")
-    assert world.condition(RUN, "run", "QuotaReserved") is None
-    assert world.get(RUN, "run")["status"]["target"] == target
+    eventually(lambda: serving.condition("ModelServer", "server", "Held") is None, what="the server is held no more")
+    eventually(lambda: not serving.pods(job), what="the preempted pods are gone")
+    serving.end_well(urgent)
+    eventually(lambda: len(serving.pods(job)) == 2, what="both shards again")
+    assert not first & {pod["metadata"]["uid"] for pod in serving.pods(job)}
+    serving.wait_reason(RUN, "run", "Admitted", condition="QuotaReserved")
+    serving.end_well(job)
+    serving.end_well(job, results=RESULTS)
+    serving.wait_reason(RUN, "run", "Succeeded", condition="Complete")
+    assert serving.condition(RUN, "run", "QuotaReserved") is None
+    assert serving.get(RUN, "run")["status"]["target"] == target
     assert writes("jobs") == ["create"]
     assert writes("workloads") == []
 
 
 def test_of_two_runs_that_are_admitted_together_one_measures_the_server_at_a_time(
-    world: World, operator: OperatorProcess, writes: Callable[[str], list[str]]
+    serving: World, operator: OperatorProcess, writes: Callable[[str], list[str]]
 ) -> None:
-    world.claims()
-    world.account()
-    world.serve()
-    world.start_engines()
-    other = other_job(world, "other")
-    eventually(lambda: running(world, other), what="somebody else has the quota")
+    other = other_job(serving, "other")
+    eventually(lambda: running(serving, other), what="somebody else has the quota")
     jobs = {}
     for name in ("first", "second"):
-        world.benchmark(name, queueName="team", resources=HALF)
-        jobs[name] = world.wait_job(name, "run")
-    world.end_well(other)
-    eventually(lambda: all(running(world, job) for job in jobs.values()), what="both are admitted")
+        serving.benchmark(name, queueName="team", resources=HALF)
+        jobs[name] = serving.wait_job(name, "run")
+    serving.end_well(other)
+    eventually(lambda: all(running(serving, job) for job in jobs.values()), what="both are admitted")
     names = {name: job["metadata"]["name"] for name, job in jobs.items()}
-    wait_turn(world, operator, "first", names["first"])
-    assert turn(world, operator, "second", names["second"]) == {"granted": False, "heldBy": ["first"]}
-    world.end_well(jobs["first"], results=RESULTS)
-    world.wait_reason(RUN, "first", "Succeeded", condition="Complete")
-    wait_turn(world, operator, "second", names["second"])
-    assert running(world, jobs["second"]), "it kept its quota while it waited"
-    world.end_well(jobs["second"], results=RESULTS)
-    world.wait_reason(RUN, "second", "Succeeded", condition="Complete")
+    wait_turn(serving, operator, "first", names["first"])
+    assert turn(serving, operator, "second", names["second"]) == {"granted": False, "heldBy": ["first"]}
+    serving.end_well(jobs["first"], results=RESULTS)
+    serving.wait_reason(RUN, "first", "Succeeded", condition="Complete")
+    wait_turn(serving, operator, "second", names["second"])
+    assert running(serving, jobs["second"]), "it kept its quota while it waited"
+    serving.end_well(jobs["second"], results=RESULTS)
+    serving.wait_reason(RUN, "second", "Succeeded", condition="Complete")
     assert writes("workloads") == []

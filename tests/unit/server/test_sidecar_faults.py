@@ -83,6 +83,15 @@ async def test_engine_that_must_be_alone_for_a_probe_is_and_clients_only_wait(po
     assert set(statuses) == {200}
 
 
+async def become_fragile(pod: Pod) -> None:
+    """Let the pod have an engine that probes must be alone with, and a sidecar that soon gives a probe up."""
+    pod.engine.fragile = True
+    pod.engine.restart()
+    pod.sidecar._loader._settings = dataclasses.replace(pod.settings, patience_seconds=0.01)
+    pod.want()
+    await pod.settled()
+
+
 @pytest.mark.parametrize(
     ("options", "effect"),
     [({}, Effect.VERIFIED), ({"probe": None, "history": None}, Effect.CHANGED)],
@@ -91,11 +100,7 @@ async def test_engine_that_must_be_alone_for_a_probe_is_and_clients_only_wait(po
 async def test_probe_that_finds_no_quiet_moment_lets_clients_go_on_and_tries_again(
     pod: Pod, options: dict[str, Any], effect: Effect
 ) -> None:
-    pod.engine.fragile = True
-    pod.engine.restart()
-    pod.sidecar._loader._settings = dataclasses.replace(pod.settings, patience_seconds=0.01)
-    pod.want()
-    await pod.settled()
+    await become_fragile(pod)
     pod.engine.end_streams.clear()
     asked = {"model": BASE, "prompt": "x", "stream": True}
     async with pod.session.post(pod.url + "/v1/completions", json=asked) as stream:
@@ -113,11 +118,7 @@ async def test_probe_that_finds_no_quiet_moment_lets_clients_go_on_and_tries_aga
 async def test_probe_of_a_sidecar_that_was_too_slow_to_hold_clients_back_is_tried_again(
     pod: Pod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pod.engine.fragile = True
-    pod.engine.restart()
-    pod.sidecar._loader._settings = dataclasses.replace(pod.settings, patience_seconds=0.01)
-    pod.want()
-    await pod.settled()
+    await become_fragile(pod)
     with monkeypatch.context() as slow:
         slow.setattr(engine, "HOLD_SECONDS", 0.0)
         pod.want(pod.adapter("good"))

@@ -46,7 +46,6 @@ class _Entry:
     version: int
     uid: str
     data: bytes
-    shape: bytes
     labels: tuple[tuple[str, str], ...]
     at: float
     doubted: bool = False
@@ -65,6 +64,7 @@ class ObjectStore:
         self._by_label: defaultdict[tuple[str, str, str, str], set[str]] = defaultdict(set)
         self._gone: OrderedDict[str, int] = OrderedDict()
         self._shapes: dict[str, bytes] = {}
+        """By plural, what the objects of a kind are compressed against: it never changes."""
 
     def put(self, kind: Kind, obj: Object) -> None:
         """Take an object over, unless a newer state of it is held or it was seen to be gone."""
@@ -85,10 +85,8 @@ class ObjectStore:
             for name, value in (metadata.get("labels") or {}).items()
             if name.startswith(_INDEXED)
         )
-        text = _text(kind, obj)
-        shape = self._shapes.setdefault(kind.plural, text[-_WINDOW:])
-        entry = _Entry(version=version, uid=uid, data=_pack(text, shape), shape=shape, labels=labels, at=self._clock())
-        self._entries[place] = entry
+        data = self._pack(kind, obj)
+        self._entries[place] = _Entry(version=version, uid=uid, data=data, labels=labels, at=self._clock())
         for name, value in labels:
             self._by_label[kind.plural, place.namespace, name, value].add(place.name)
 
@@ -130,10 +128,11 @@ class ObjectStore:
             name: Its name.
             within: Seconds within which it must have been heard of.
         """
-        entry = self._entries.get(_place(kind, namespace, name))
+        place = _place(kind, namespace, name)
+        entry = self._entries.get(place)
         if entry is None or entry.doubted or (within is not None and self._clock() - entry.at > within):
             return None
-        return _open(entry)
+        return self._open(place)
 
     def select(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[Object] | None:
         """Return the objects of a namespace that carry labels, in the order of their names.
@@ -148,10 +147,10 @@ class ObjectStore:
         """
         ours = [(name, value) for name, value in labels.items() if name.startswith(_INDEXED)]
         sets = [self._by_label.get((kind.plural, namespace, name, value), set()) for name, value in ours]
-        entries = [self._entries[_place(kind, namespace, name)] for name in sorted(set.intersection(*sets))]
-        if any(entry.doubted for entry in entries):
+        places = [_place(kind, namespace, name) for name in sorted(set.intersection(*sets))]
+        if any(self._entries[place].doubted for place in places):
             return None
-        found = [_open(entry) for entry in entries]
+        found = [self._open(place) for place in places]
         return [obj for obj in found if labels.items() <= (obj["metadata"].get("labels") or {}).items()]
 
     def vanished(self, kind: Kind, namespace: str | None, *, there: Iterable[str], version: int) -> list[Object]:
@@ -165,13 +164,23 @@ class ObjectStore:
         """
         known = frozenset(there)
         return [
-            _open(entry)
+            self._open(place)
             for place, entry in self._entries.items()
             if place.plural == kind.plural
             and namespace in (None, place.namespace)
             and entry.uid not in known
             and entry.version <= version
         ]
+
+    def _pack(self, kind: Kind, obj: Object) -> bytes:
+        text = _text(kind, obj)
+        packer = zlib.compressobj(_LEVEL, zdict=self._shapes.setdefault(kind.plural, text[-_WINDOW:]))
+        return packer.compress(text) + packer.flush()
+
+    def _open(self, place: Place) -> Object:
+        text = zlib.decompressobj(zdict=self._shapes[place.plural]).decompress(self._entries[place].data)
+        obj: Object = from_json(text)
+        return obj
 
     def _drop(self, place: Place, entry: _Entry) -> None:
         del self._entries[place]
@@ -198,13 +207,3 @@ def _text(kind: Kind, obj: Object) -> bytes:
             {**one, "fieldsV1": {part: {} for part in one.get("fieldsV1") or {}}} for one in writers
         ]
     return to_json({**obj, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata})
-
-
-def _pack(text: bytes, shape: bytes) -> bytes:
-    packer = zlib.compressobj(_LEVEL, zdict=shape)
-    return packer.compress(text) + packer.flush()
-
-
-def _open(entry: _Entry) -> Object:
-    obj: Object = from_json(zlib.decompressobj(zdict=entry.shape).decompress(entry.data))
-    return obj

@@ -4,7 +4,6 @@ import hashlib
 import json
 import tarfile
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -66,16 +65,20 @@ def test_staging_modules_become_the_published_ones() -> None:
 
 def test_a_program_that_two_want_at_once_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(gobuild.shutil, "which", lambda name: name)
+    both_miss_it = threading.Barrier(2)
     built: list[str] = []
 
-    def compile_slowly(command: list[str], **_: Any) -> str:
+    def find(name: str) -> str:
+        both_miss_it.wait(timeout=10)
+        return name
+
+    def compile_once(command: list[str], **_: Any) -> str:
         built.append(command[-1])
-        time.sleep(0.2)
         Path(command[command.index("-o") + 1]).write_text("program")
         return ""
 
-    monkeypatch.setattr(gobuild, "run", compile_slowly)
+    monkeypatch.setattr(gobuild.shutil, "which", find)
+    monkeypatch.setattr(gobuild, "run", compile_once)
     program = gobuild.Program("some", "1", "a moment", lambda work: ["", "./cmd"])
     with ThreadPoolExecutor(2) as pool:
         paths = list(pool.map(gobuild.build, [program] * 2))

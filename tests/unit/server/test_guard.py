@@ -31,6 +31,7 @@ from whetstone_server.guard.whetstone_guard.table import route_table
 from whetstone_server.install import install_guard
 
 TOKEN = {TOKEN_HEADER: "s3cret"}
+ALONE = {**TOKEN, ALONE_HEADER: "1"}
 VERSION = "sql--0123abcd"
 ROUTES = GuardRoutes(
     open=True, base=BASE, adapters={"sql": VERSION}, aliases={"prod": VERSION}, versions=[VERSION], pending=["soon"]
@@ -48,6 +49,12 @@ class Client:
         async with self.session.put(self.url + GUARD_PATH, json=body, headers=TOKEN) as response:
             assert response.status == 200
             return GuardState.model_validate(await response.json())
+
+    async def be_fragile(self) -> None:
+        """Have an engine that measurements must be alone with."""
+        self.engine.fragile = True
+        self.engine.restart()
+        await self.route()
 
     async def call(self, method: str, path: str, **options: Any) -> tuple[int, Any, aiohttp.ClientResponse]:
         async with self.session.request(method, self.url + path, **options) as response:
@@ -149,9 +156,7 @@ async def test_the_engine_tells_its_route_table_to_the_operator_only(client: Cli
 
 
 async def test_held_clients_wait_and_go_on_when_the_hold_ends(client: Client) -> None:
-    client.engine.fragile = True
-    client.engine.restart()
-    await client.route()
+    await client.be_fragile()
     client.engine.adapters[VERSION] = "x"
     assert (await client.call("POST", QUIET_PATH, json={"seconds": 30}))[0] == 403
     held = await client.call("POST", QUIET_PATH, json={"seconds": 30}, headers=TOKEN)
@@ -164,9 +169,7 @@ async def test_held_clients_wait_and_go_on_when_the_hold_ends(client: Client) ->
 
 
 async def test_hold_ends_by_itself(client: Client) -> None:
-    client.engine.fragile = True
-    client.engine.restart()
-    await client.route()
+    await client.be_fragile()
     await client.call("POST", QUIET_PATH, json={"seconds": 0.05}, headers=TOKEN)
     assert (await client.call("POST", "/v1/completions", json={"model": BASE, "prompt": "x"}))[0] == 200
 
@@ -175,13 +178,10 @@ MEASUREMENT = {"model": BASE, "prompt": [[5, 11, 7]], "prompt_logprobs": 0, "max
 
 
 async def test_clients_wait_for_a_measurement_that_outlasts_its_hold(client: Client) -> None:
-    client.engine.fragile = True
-    client.engine.restart()
-    await client.route()
+    await client.be_fragile()
     client.engine.hold_answers.clear()
     await client.call("POST", QUIET_PATH, json={"seconds": 0.1}, headers=TOKEN)
-    alone = {**TOKEN, ALONE_HEADER: "1"}
-    measuring = asyncio.create_task(client.call("POST", "/v1/completions", json=MEASUREMENT, headers=alone))
+    measuring = asyncio.create_task(client.call("POST", "/v1/completions", json=MEASUREMENT, headers=ALONE))
     asking = asyncio.create_task(client.call("POST", "/v1/completions", json={"model": BASE, "prompt": "x"}))
     # The hold ends meanwhile.
     await asyncio.wait([measuring, asking], timeout=0.5)
@@ -196,30 +196,24 @@ async def test_clients_wait_for_a_measurement_that_outlasts_its_hold(client: Cli
 async def test_measurement_without_a_hold_is_refused_where_it_must_be_alone(
     client: Client, seconds: float | None
 ) -> None:
-    client.engine.fragile = True
-    client.engine.restart()
-    await client.route()
+    await client.be_fragile()
     if seconds is not None:
         await client.call("POST", QUIET_PATH, json={"seconds": seconds}, headers=TOKEN)
         await asyncio.sleep(2 * seconds)
     before = list(client.engine.calls)
-    alone = {**TOKEN, ALONE_HEADER: "1"}
-    status, body, _ = await client.call("POST", "/v1/completions", json=MEASUREMENT, headers=alone)
+    status, body, _ = await client.call("POST", "/v1/completions", json=MEASUREMENT, headers=ALONE)
     assert (status, body["error"]["code"]) == (409, "hold_over")
     assert client.engine.calls == before
 
 
 async def test_measurement_beside_a_client_is_refused_where_it_must_be_alone(client: Client) -> None:
-    client.engine.fragile = True
-    client.engine.restart()
-    await client.route()
+    await client.be_fragile()
     client.engine.adapters[VERSION] = "x"
     client.engine.hold_answers.clear()
     asking = asyncio.create_task(client.call("POST", "/v1/completions", json={"model": VERSION, "prompt": "x"}))
     await until_in_flight(client)
     await client.call("POST", QUIET_PATH, json={"seconds": 30}, headers=TOKEN)
-    alone = {**TOKEN, ALONE_HEADER: "1"}
-    assert (await client.call("POST", "/v1/completions", json=MEASUREMENT, headers=alone))[0] == 409
+    assert (await client.call("POST", "/v1/completions", json=MEASUREMENT, headers=ALONE))[0] == 409
     client.engine.hold_answers.set()
     assert (await asking)[0] == 200
 

@@ -16,7 +16,7 @@ from support.chaos import Dice, told
 from support.chaos_loops import ADAPTERS, Ledger, Loops
 from support.chaos_node import FAULTS, Disturber, operator_pods, require_explained, scaled_operator
 from support.loop import Seeded
-from support.waiting import eventually
+from support.waiting import eventually_none
 from whetstone_dev.demo.kube import Kube
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
@@ -72,7 +72,7 @@ def test_loops_go_on_whatever_is_killed(loops: Loops, kube: Kube, capsys: pytest
     for run in loops.runs:
         loops.require_measured(run, before=ledger.trials.get(run, {}))
     loops.require_jobs_once(ledger.jobs)
-    eventually(lambda: loops.orphans() == [], what="no child without its owner", seconds=120)
+    eventually_none(loops.orphans, what="no child without its owner", seconds=120)
     require_explained(operator_pods(kube), disturber.kills, kube)
 
 

@@ -29,7 +29,7 @@ from integration.stand_in_node import Fate, StandInNode
 from integration.world import World
 from support.chaos import Dice, Turn, lost, told
 from support.protocol_sidecars import ProtocolSidecars
-from support.waiting import eventually
+from support.waiting import eventually, eventually_none
 from whetstone_dev.controlplane import ControlPlane
 
 pytestmark = pytest.mark.integration
@@ -219,7 +219,7 @@ def test_what_is_wanted_comes_about_once_whatever_dies(
     for name in LASTING:
         eventually(lambda name=name: has_come_about(world, name), what=f"{name} after all", seconds=SETTLE_SECONDS)
     require_each_job_once(stage)
-    eventually(lambda: has_no_orphan(world), what="no child without its owner", seconds=SETTLE_SECONDS)
+    eventually_none(lambda: orphans(world), what="no child without its owner", seconds=SETTLE_SECONDS)
     eventually(lambda: is_at_rest(stage), what="nothing is written any more", seconds=SETTLE_SECONDS)
     eventually(lambda: stage.leader().identity == stage.holder(), what="the one that leads has the Lease")
 
@@ -264,13 +264,6 @@ def require_each_job_once(stage: Stage) -> None:
 
 def _stage_of(job: str) -> str:
     return job.rpartition("-")[0]
-
-
-def has_no_orphan(world: World) -> bool:
-    """Return True, or fail with the names of the children whose owner is gone."""
-    left = orphans(world)
-    assert not left, left
-    return True
 
 
 def orphans(world: World) -> list[str]:

@@ -14,7 +14,7 @@ from integration.api import Api, Object, Refused
 from integration.operator_process import OperatorProcess
 from integration.releases import CRD_RELEASE, OPERATOR_RELEASE, Releases, aged
 from integration.world import World
-from support.waiting import eventually
+from support.waiting import eventually, eventually_none
 from whetstone_dev.commands import DevError
 from whetstone_dev.controlplane import ControlPlane
 from whetstone_dev.places import CHECKOUT
@@ -110,12 +110,10 @@ class Site:
         for name in self.definitions():
             self.api.raw("DELETE", f"{DEFINITIONS}/{name}")
 
-        def gone() -> bool:
-            left = {name: one.get("status", {}).get("conditions") for name, one in self.definitions().items()}
-            assert not left, f"the API server still has {left}"
-            return True
+        def left() -> dict[str, Any]:
+            return {name: one.get("status", {}).get("conditions") for name, one in self.definitions().items()}
 
-        eventually(gone, what="the definitions are gone", seconds=DEFINITIONS_GO_SECONDS)
+        eventually_none(left, what="the definitions are gone", seconds=DEFINITIONS_GO_SECONDS)
 
     def live(self) -> None:
         """Make a server that serves, and a training in its first stage."""

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from functools import cache
 from typing import TypeVar
 
@@ -53,6 +53,26 @@ def eventually[T](probe: Callable[[], T | None], *, what: str, seconds: float = 
             if factor <= before:
                 raise AssertionError(f"not within {seconds * before:.0f} s: {what}; {last}")
         _pause()
+
+
+def eventually_none(probe: Callable[[], Sized], *, what: str, seconds: float = DEADLINE_SECONDS) -> None:
+    """Wait until `probe` finds nothing any more.
+
+    Args:
+        probe: Returns what is still there.
+        what: What is waited for, for the message.
+        seconds: As for `eventually`.
+
+    Raises:
+        AssertionError: The deadline passed; names what was there last.
+    """
+
+    def none() -> bool:
+        left = probe()
+        assert not left, f"still there: {left}"
+        return True
+
+    eventually(none, what=what, seconds=seconds)
 
 
 def _pause() -> None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 from support import waiting
-from support.waiting import eventually
+from support.waiting import eventually, eventually_none
 
 LATER = 0.1
 
@@ -29,3 +29,12 @@ def test_on_one_that_did_not_the_wait_ends_with_what_was_seen_last(factors: list
     factors += [1.0]
     with pytest.raises(AssertionError, match="not within 0 s: never; last answer 0"):
         eventually(lambda: 0, what="never", seconds=LATER / 4)
+
+
+def test_what_does_not_go_is_named(factors: list[float]) -> None:
+    left = ["first", "second"]
+    eventually_none(lambda: left and [left.pop()], what="all are gone")
+    assert left == []
+    factors += [1.0]
+    with pytest.raises(AssertionError, match=r"not within 0 s: the first is gone; still there: \['first'\]"):
+        eventually_none(lambda: ["first"], what="the first is gone", seconds=LATER / 4)

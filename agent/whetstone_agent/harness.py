@@ -1,7 +1,7 @@
 """Harbor in this process: its configuration as a pure function, its run with progress, its resumption."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -116,13 +116,20 @@ async def prepare_job(folder: Path, settings: dict[str, Any], prefix: str) -> No
     await keep_trials(folder, JobConfig.model_validate(_placed(folder, settings)), prefix)
 
 
-async def run_job(folder: Path, settings: dict[str, Any], progress: Progress) -> Counter:
+async def run_job(
+    folder: Path,
+    settings: dict[str, Any],
+    progress: Progress,
+    *,
+    may_begin: Callable[[], Awaitable[None]] | None = None,
+) -> Counter:
     """Run all trials that have no result yet.
 
     Args:
         folder: The job's folder, as `prepare_job` left it; the trials in it are kept.
         settings: From `job_settings`.
         progress: Called at the start, and when a trial starts or ends.
+        may_begin: Waited for before each try of a trial, which holds no pod until then.
 
     Returns:
         The count of the trials.
@@ -138,6 +145,8 @@ async def run_job(folder: Path, settings: dict[str, Any], progress: Progress) ->
     for trial in read_trials(folder):
         counter.found(trial.name, trial.reward)
     progress(counter)
+    if may_begin is not None:
+        _wait_before_trials(job, may_begin)
     _count_trials(job, folder, counter, progress)
     try:
         await job.run()
@@ -148,6 +157,13 @@ async def run_job(folder: Path, settings: dict[str, Any], progress: Progress) ->
 
 def _placed(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, "jobs_dir": folder.parent, "job_name": folder.name}
+
+
+def _wait_before_trials(job: Any, may_begin: Callable[[], Awaitable[None]]) -> None:
+    async def started(_: Any) -> None:
+        await may_begin()
+
+    job.on_trial_started(started)
 
 
 def _count_trials(job: Any, folder: Path, counter: Counter, progress: Progress) -> None:

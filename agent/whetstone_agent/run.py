@@ -136,9 +136,13 @@ async def _run_trials(request: Request, settings: dict[str, Any], reporter: Repo
         await prepare_job(request.folder, settings, folder_prefix(request.recipe))
 
     try:
-        async with model_door(config, request.folder, request.others), engine_samples(config, request.folder):
+        async with (
+            model_door(config, request.folder, request.others) as door,
+            engine_samples(config, request.folder),
+        ):
             progress = progress_reports(request, reporter, ruled_out=lambda: len(read_findings(request).refused))
-            counter = await run_job(request.folder, settings, progress)
+            may_begin = door.until_there if door is not None else None
+            counter = await run_job(request.folder, settings, progress, may_begin=may_begin)
     except AbortedError as error:
         raise aborted(error, config) from error
     if asks_model(config.agent):

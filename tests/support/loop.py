@@ -130,15 +130,25 @@ class Loop(Seeded):
         )
 
     def ask(self, model: str) -> tuple[int, str | None]:
-        """Send one chat request; return the HTTP status and the version that the answer names."""
+        """Send one chat request; return the HTTP status and the version that the answer names.
+
+        A pod is an endpoint of its Service a moment after it is Ready. Until then the API server, through which this
+        request goes, answers itself: that is waited for. What a pod answers is returned, whatever it is.
+        """
         client = self.kube.openai(namespace=self.namespace, service=plan.SERVER)
-        try:
-            raw = client.with_options(max_retries=0).chat.completions.with_raw_response.create(
-                model=model, messages=[{"role": "user", "content": "ls"}], max_tokens=1, temperature=0
-            )
-        except openai.APIStatusError as error:
-            return error.status_code, error.response.headers.get("x-whetstone-adapter")
-        return raw.status_code, raw.headers.get("x-whetstone-adapter")
+
+        def answered() -> tuple[int, str | None] | None:
+            try:
+                raw = client.with_options(max_retries=0).chat.completions.with_raw_response.create(
+                    model=model, messages=[{"role": "user", "content": "ls"}], max_tokens=1, temperature=0
+                )
+            except openai.APIStatusError as error:
+                if "no endpoints available" in error.response.text:
+                    return None
+                return error.status_code, error.response.headers.get("x-whetstone-adapter")
+            return raw.status_code, raw.headers.get("x-whetstone-adapter")
+
+        return eventually(answered, what=f"an endpoint of {plan.SERVER}")
 
     def stream(self, model: str) -> None:
         """Read a streamed answer to its end; where it breaks off, say what the engine's pods tell."""

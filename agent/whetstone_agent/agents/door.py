@@ -19,6 +19,7 @@ import aiohttp
 from aiohttp import web
 from whetstone_api.vocabulary import ADAPTER_HEADER, AGENT_SOCKET
 
+from whetstone_agent.agents.absence import PATIENCE_SECONDS, Absence
 from whetstone_agent.agents.errors import (
     BudgetExceededError,
     ModelRefusedError,
@@ -115,6 +116,7 @@ class Door:
         request_seconds: Longest time of one call.
         pauses_seconds: Before each new try; as many as there are new tries.
         quiet_seconds: Silence after which the server is asked whether it is there.
+        patience_seconds: Longest time that trials wait for a server that is away.
     """
 
     _open: ClassVar["Door | None"] = None
@@ -131,6 +133,7 @@ class Door:
         request_seconds: float = REQUEST_SECONDS,
         pauses_seconds: Sequence[float] = PAUSES_SECONDS,
         quiet_seconds: float = QUIET_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self.served_name = served_name
         self.context_tokens = context_tokens
@@ -142,6 +145,7 @@ class Door:
         self._request_seconds = request_seconds
         self._pauses = tuple(pauses_seconds)
         self._quiet_seconds = quiet_seconds
+        self._absence = Absence(self._takes_calls, patience_seconds=patience_seconds)
         self._sessions: dict[str, Session] = {}
         self._address = ""
 
@@ -187,6 +191,10 @@ class Door:
         session = Session(url=f"{self._address}/{token}/v1", seed=seed, token_limit=token_limit)
         self._sessions[token] = session
         return session
+
+    async def until_there(self) -> None:
+        """Wait, before a trial begins, for a server that has answered no call of late; not for ever."""
+        await self._absence.over()
 
     def slowness(self, session: Session, *, elapsed: float) -> str | None:
         """Say why what a trial did not reach is the server's doing; None where it is not.
@@ -275,7 +283,7 @@ class Door:
             session.usage.seconds += clock() - started
             tokens = session.usage.completion_tokens - before
             session.waiting.end(number, clock(), tokens=tokens or None, pace=self._pace)
-        return self._fail(call.session, ModelUnavailableError(f"{self._server_url} {trouble}"))
+        return self._fail_unavailable(call.session, f"{self._server_url} {trouble}")
 
     async def _watched(self, call: _Call) -> web.StreamResponse | str:
         """Ask the server, and give up on one that is not there any more.
@@ -304,6 +312,15 @@ class Door:
         except (TimeoutError, aiohttp.ClientError, OSError):
             return False
 
+    async def _takes_calls(self) -> bool:
+        """Say whether the server would take a call: it lists its models, which one that is starting does not."""
+        timeout = aiohttp.ClientTimeout(total=_HEALTH_SECONDS)
+        try:
+            async with self._client.get(f"{self._server_url}/models", timeout=timeout) as answer:
+                return answer.status < 500 and answer.status not in _PASSING
+        except (TimeoutError, aiohttp.ClientError, OSError):
+            return False
+
     async def _ask(self, call: _Call) -> web.StreamResponse | str:
         """Return the answer for the agent, or in words why the server must be asked again."""
         async with self._client.post(f"{self._server_url}/{call.route}", json=call.body) as answer:
@@ -326,6 +343,7 @@ class Door:
         if answered != self.served_name:
             changed = TargetChangedError(f"asked for {self.served_name!r}, {answered!r} answered")
             return self._fail(call.session, changed)
+        self._absence.end()
         headers = {ADAPTER_HEADER: answered}
         if call.body.get("stream"):
             return await self._stream(call, answer, headers)
@@ -346,7 +364,7 @@ class Door:
                 await response.write(line)
         except (TimeoutError, aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError) as error:
             message = f"{self._server_url} broke off an answer: {error or type(error).__name__}"
-            self._fail(call.session, ModelUnavailableError(message))
+            self._fail_unavailable(call.session, message)
         await response.write_eof()
         return response
 
@@ -358,6 +376,10 @@ class Door:
             log.warning("an answer of the model server cannot be counted")
         if self._budget is not None:
             self._budget.spend(session.usage.tokens - before)
+
+    def _fail_unavailable(self, session: Session, message: str) -> web.Response:
+        self._absence.begin()
+        return self._fail(session, ModelUnavailableError(message))
 
     @staticmethod
     def _fail(session: Session, cause: Exception) -> web.Response:

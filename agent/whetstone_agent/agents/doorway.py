@@ -18,8 +18,8 @@ from whetstone_agent.scoring import read_trials
 
 
 @contextlib.asynccontextmanager
-async def model_door(config: BenchmarkConfig, folder: Path, others: Sequence[Path] = ()) -> AsyncIterator[None]:
-    """Keep the door open; for agents that ask no model there is none.
+async def model_door(config: BenchmarkConfig, folder: Path, others: Sequence[Path] = ()) -> AsyncIterator[Door | None]:
+    """Keep the door open and give it; for agents that ask no model there is none.
 
     Args:
         config: What to do.
@@ -31,7 +31,7 @@ async def model_door(config: BenchmarkConfig, folder: Path, others: Sequence[Pat
     """
     agent = config.agent
     if not asks_model(agent):
-        yield
+        yield None
         return
     length = await context_tokens(server_url=config.server_url, served_name=config.served_name)
     length = agent.parameters.context_tokens or length
@@ -53,7 +53,7 @@ async def model_door(config: BenchmarkConfig, folder: Path, others: Sequence[Pat
     ) as door:
         if agent.chosen == OWN_AGENT:
             await look_at(agent, door, folder)
-        yield
+        yield door
 
 
 def run_budget(config: RunConfig, folder: Path, others: Sequence[Path], *, used: int) -> RunBudget | None:

@@ -161,6 +161,8 @@ class Trials:
 
     async def _until_scored(self, place: Place, pool: ThreadPoolExecutor) -> TrialRecord:
         for seconds in (*PAUSES_SECONDS, None):
+            if self._door is not None:
+                await self._door.until_there()
             session = self._enter(place)
             try:
                 run = partial(self._run, place, session)

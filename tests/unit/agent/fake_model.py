@@ -16,8 +16,9 @@ type Mind = Callable[[list[dict[str, str]]], str | dict[str, Any]]
 class FakeModel:
     """Serves one name.
 
-    `faults` are statuses that the next requests are answered with, 200 for a good answer; `answers_as` is the version
-    that the header names;
+    `faults` are statuses that the next requests are answered with, 200 for a good answer; while `away` is above 0, all
+    requests are answered 503, and each question for the models lowers it; `missed` counts the calls of that time;
+    `answers_as` is the version that the header names;
     `keys` are the values of `Authorization` that requests came with.
     """
 
@@ -27,6 +28,8 @@ class FakeModel:
     max_model_length: int | None = 4096
     series: str = ""
     faults: list[int] = field(default_factory=list)
+    away: int = 0
+    missed: int = 0
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: set[str | None] = field(default_factory=set)
 
@@ -43,6 +46,9 @@ class FakeModel:
         return web.Response(text=self.series, status=200 if self.series else 404)
 
     async def _models(self, request: web.Request) -> web.Response:
+        if self.away:
+            self.away -= 1
+            return web.Response(status=503)
         base = {"id": "base", "max_model_len": self.max_model_length}
         return web.json_response({"data": [base, {"id": self.name, "parent": "base"}]})
 
@@ -50,7 +56,8 @@ class FakeModel:
         body = await request.json()
         self.requests.append(body)
         self.keys.add(request.headers.get("Authorization"))
-        status = self.faults.pop(0) if self.faults else 200
+        self.missed += self.away > 0
+        status = 503 if self.away else self.faults.pop(0) if self.faults else 200
         if status != 200:
             message = "This model's maximum context length is 8 tokens" if status == 400 else "no"
             # Some servers repeat what they refuse.

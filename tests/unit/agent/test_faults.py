@@ -13,6 +13,8 @@ from unit.agent.conftest import write_task
 from unit.agent.fake_model import FakeModel
 from unit.agent.test_run import RecordingReporter, artifact_of, obedient, run
 from whetstone_agent.__main__ import main
+from whetstone_agent.agents.absence import Absence
+from whetstone_agent.agents.door import Door
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.harness import EnvironmentChoice
 from whetstone_agent.preflight import check_target
@@ -28,14 +30,16 @@ type StartModel = Callable[..., Awaitable[tuple[FakeModel, str]]]
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait for a broken server as long as in a real run."""
-    monkeypatch.setattr("whetstone_agent.agents.door.Door.__init__.__kwdefaults__", _impatient_defaults())
+    change_defaults(monkeypatch, Door, request_seconds=0.5)
+    change_defaults(monkeypatch, Absence, pause_seconds=0.01)
+    monkeypatch.setattr("whetstone_agent.agents.doorway.PAUSES_SECONDS", (0.01,))
     monkeypatch.setattr("whetstone_agent.harness.VOID_RETRIES", 0)
 
 
-def _impatient_defaults() -> dict[str, object]:
-    from whetstone_agent.agents.door import Door
-
-    return {**(Door.__init__.__kwdefaults__ or {}), "pauses_seconds": (0.01,), "request_seconds": 0.5}
+def change_defaults(monkeypatch: pytest.MonkeyPatch, of: type, **defaults: object) -> None:
+    """Give arguments of a constructor other defaults."""
+    made = of.__init__  # type: ignore[misc]
+    monkeypatch.setattr(made, "__kwdefaults__", {**made.__kwdefaults__, **defaults})
 
 
 def fail_in(fake: FakeModel, task: str, *statuses: int) -> None:
@@ -51,22 +55,50 @@ def fail_in(fake: FakeModel, task: str, *statuses: int) -> None:
 
 
 async def test_server_that_restarts_in_the_middle_costs_nothing(
-    configure: Configure, local: EnvironmentChoice, model: StartModel
+    configure: Configure, local: EnvironmentChoice, model: StartModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("whetstone_agent.agents.doorway.PAUSES_SECONDS", (0.01, 0.01, 0.01))
     fake, url = await model(obedient)
     fake.faults = [503, 503, 503]
     report = await run(configure(serverUrl=url), local)
     assert (report.result["results"]["mean"], report.result["results"]["void"]) == ("1", 0)
 
 
-async def test_server_that_fails_for_good_leaves_no_score(
+async def test_server_that_is_away_for_longer_than_a_call_is_tried_costs_no_trial(
     configure: Configure, local: EnvironmentChoice, model: StartModel, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whetstone_agent.harness.VOID_RETRIES", 1)
+    fake, url = await model(obedient)
+
+    def leave(messages: list[dict[str, str]]) -> str:
+        if "done_1" in messages[-1]["content"]:
+            fake.away, fake.mind = 5, obedient
+        return obedient(messages)
+
+    fake.mind = leave
+    report = await run(configure(serverUrl=url, concurrency=1), local)
+    assert (report.result["results"]["mean"], report.result["results"]["void"]) == ("1", 0)
+    assert (fake.away, fake.missed) == (0, len(["the call that fails", "its one new try"]))
+
+
+@pytest.mark.parametrize("fault", ["broken", "away"])
+async def test_server_that_fails_for_good_leaves_no_score(
+    configure: Configure,
+    local: EnvironmentChoice,
+    model: StartModel,
+    impatient: None,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
 ) -> None:
     fake, url = await model(obedient)
     monkeypatch.setitem(check_target.__kwdefaults__, "patience_seconds", 0.0)
+    change_defaults(monkeypatch, Door, patience_seconds=0.5)
 
     def break_down(messages: list[dict[str, str]]) -> str:
-        fake.faults = [500] * 1000
+        if fault == "broken":
+            fake.faults = [500] * 1000
+        else:
+            fake.away = 100_000
         return obedient(messages)
 
     config = configure(serverUrl=url, concurrency=1)
@@ -75,7 +107,7 @@ async def test_server_that_fails_for_good_leaves_no_score(
         await run(config, local)
     assert failure.value.reason is Reason.REFERENCE_NOT_READY
     assert not (Path(config.output_path) / "results.json").exists()
-    fake.faults, fake.mind = [], obedient
+    fake.faults, fake.away, fake.mind = [], 0, obedient
     report = await run(config, local)
     assert (report.result["results"]["mean"], report.result["results"]["void"]) == ("1", 0)
 

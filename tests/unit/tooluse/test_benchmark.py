@@ -11,9 +11,10 @@ import pytest
 from aiohttp import web
 from unit.agent.fake_model import FakeModel, Mind
 from unit.tooluse.conftest import KEY, Service, call, instance, native
+from whetstone_agent.agents.absence import Absence
 from whetstone_agent.failure import RunFailure
 from whetstone_agent.shards import Shard
-from whetstone_agent.tooluse import measuring, services
+from whetstone_agent.tooluse import benchmark, measuring, services
 from whetstone_agent.tooluse.api_client import ApiClient
 from whetstone_agent.tooluse.benchmark import run_tool_use
 from whetstone_agent.tooluse.selection import select
@@ -394,6 +395,25 @@ async def test_a_trial_that_the_api_spoils_is_void_and_tried_again(
     (Path(config.output_path) / "results.json").unlink()
     service.broken = None
     assert (await run(config)).result["results"]["void"] == 0
+
+
+async def test_a_server_that_is_away_for_long_costs_no_trial(
+    configure: Configure, model: StartModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark, "PAUSES_SECONDS", ())
+    monkeypatch.setitem(Absence.__init__.__kwdefaults__, "pause_seconds", 0.01)
+    answer = saying(ASK, RIGHT)
+
+    def leave(messages: list[dict[str, str]]) -> str | dict[str, Any]:
+        if any(message["role"] == "assistant" for message in messages):
+            fake.away, fake.mind = 20, answer
+        return answer(messages)
+
+    fake, url = await model(leave)
+    config = configure(serverUrl=url, concurrency=1)
+    results = (await run(config)).result["results"]
+    assert (results["mean"], results["void"]) == ("0.5", 0)
+    assert (fake.away, fake.missed) == (0, 1)
 
 
 async def test_a_trial_that_is_void_too_often_stays_so(

@@ -72,7 +72,7 @@ class Operator:
         _on_signals(stop)
         clock = ClusterClock()
         kube = await InformedKube.connect(hear=clock.hear)
-        leadership = Leadership(kube, candidate=_candidate(self._settings), clock=clock)
+        leadership = Leadership(kube.prompt(), candidate=_candidate(self._settings), clock=clock)
         async with aiohttp.ClientSession() as session:
             self._context = Context(
                 kube=kube,
@@ -85,7 +85,7 @@ class Operator:
                 leaps=Leaps(clock),
             )
             self._claims = Claims(
-                kube,
+                kube.prompt(),
                 installation=self._settings.installation,
                 mark=self._queue.add,
                 answer_seconds=self._settings.answer_seconds,

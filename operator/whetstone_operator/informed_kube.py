@@ -4,7 +4,9 @@ What the operator writes is taken over from the answer, so that it never reads l
 is asked for again until a watch has told of it.
 """
 
+import asyncio
 from collections.abc import Iterable
+from typing import Any, Final
 
 from whetstone_api.vocabulary import GROUP, Label
 
@@ -16,6 +18,9 @@ from whetstone_operator.transport import Transport
 
 OURS_HOLD_SECONDS = 60.0
 """kopf, which watches the kinds of ours, tells nothing of what was deleted while no watch ran."""
+REQUESTS_AT_ONCE: Final = 16
+"""Beside watches. Each connection holds a third of a megabyte for TLS, and more of them are not answered sooner: one
+process writes and reads them all."""
 
 
 class InformedKube(KubeAio):
@@ -29,6 +34,11 @@ class InformedKube(KubeAio):
         super().__init__(transport)
         self.store = ObjectStore()
         self._watched: dict[Kind, Watched] = {}
+        self._slots = asyncio.Semaphore(REQUESTS_AT_ONCE)
+
+    def prompt(self) -> KubeAio:
+        """Return a client over the same connections whose requests wait for no others, for what must not be late."""
+        return KubeAio(self._transport)
 
     def rely_on(self, watched: Iterable[Watched]) -> None:
         """Answer from the store for these kinds: from now on it holds all of their objects."""
@@ -63,6 +73,10 @@ class InformedKube(KubeAio):
     async def delete(self, kind: Kind, namespace: str, name: str, *, children_first: bool = False) -> None:
         await super().delete(kind, namespace, name, children_first=children_first)
         self._doubt(kind, namespace, name)
+
+    async def _json(self, method: str, path: str, **options: Any) -> Object:
+        async with self._slots:
+            return await super()._json(method, path, **options)
 
     async def _apply(self, obj: Object, subresource: str | None = None) -> Object:
         applied = await super()._apply(obj, subresource)

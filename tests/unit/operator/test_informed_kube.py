@@ -1,12 +1,13 @@
 """Which questions the client answers itself, and which it asks the API server."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from whetstone_api.vocabulary import Label
 from whetstone_operator.children import CHILDREN
-from whetstone_operator.informed_kube import InformedKube
-from whetstone_operator.kinds import CONFIG_MAP, DEPLOYMENT, JOB, MODEL_SERVER, POD, SECRET, Kind
+from whetstone_operator.informed_kube import REQUESTS_AT_ONCE, InformedKube
+from whetstone_operator.kinds import CONFIG_MAP, DEPLOYMENT, JOB, LEASE, MODEL_SERVER, POD, SECRET, Kind
 from whetstone_operator.kube import KubeError, Object
 from whetstone_operator.transport import Transport
 
@@ -110,3 +111,34 @@ async def test_ours_are_relied_on_for_a_while_and_asked_for_when_absent() -> Non
     assert await kube.get(MODEL_SERVER, "ns", "other") == stored(MODEL_SERVER, "other")
     assert await kube.get(MODEL_SERVER, "ns", "absent") is None
     assert kube.requests == ["GET other", "GET absent"]
+
+
+class Held(Transport):
+    """Answers nothing before it is let go; counts what is on its way."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.let_go = asyncio.Event()
+        self.on_their_way = 0
+        self.answered = 0
+
+    async def request(self, method: str, path: str, **_: Any) -> bytes:
+        self.on_their_way += 1
+        await self.let_go.wait()
+        self.on_their_way -= 1
+        self.answered += 1
+        return b"{}"
+
+
+async def test_so_many_requests_are_on_their_way_at_once_and_the_lease_waits_for_none() -> None:
+    transport = Held()
+    kube = InformedKube(transport)
+    asked = [asyncio.create_task(kube.get(SECRET, "ns", str(number))) for number in range(3 * REQUESTS_AT_ONCE)]
+    await asyncio.sleep(0.01)
+    assert transport.on_their_way == REQUESTS_AT_ONCE
+    lease = asyncio.create_task(kube.prompt().get(LEASE, "ns", "x"))
+    await asyncio.sleep(0.01)
+    assert transport.on_their_way == REQUESTS_AT_ONCE + 1
+    transport.let_go.set()
+    await asyncio.gather(lease, *asked)
+    assert transport.answered == len(asked) + 1

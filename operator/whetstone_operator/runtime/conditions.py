@@ -1,7 +1,6 @@
 """Conditions, and the one place where the outcome of a reconcile becomes Ready, Reconciling, Stalled and the rest."""
 
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -25,8 +24,8 @@ class Conditions:
     """
 
     def __init__(self, observed: list[dict[str, Any]], *, generation: int, now: datetime) -> None:
-        self._items = {str(item["type"]): deepcopy(item) for item in observed}
-        self._before = {name: deepcopy(item) for name, item in self._items.items()}
+        self._items = {str(item["type"]): dict(item) for item in observed}
+        self._before = {name: dict(item) for name, item in self._items.items()}
         self._generation = generation
         self._now = to_rfc3339(now)
 

@@ -29,17 +29,19 @@ def holds(stored: Any, wanted: Any) -> bool:
         stored: As the API server returned it.
         wanted: As it was, or would be, applied.
     """
-    if isinstance(wanted, Mapping):
+    if stored == wanted:
+        return True
+    if isinstance(wanted, dict):
         if stored is None:
             return not wanted
-        return isinstance(stored, Mapping) and all(holds(stored.get(name), value) for name, value in wanted.items())
+        return isinstance(stored, dict) and all(holds(stored.get(name), value) for name, value in wanted.items())
     if isinstance(wanted, list):
         items = stored if isinstance(stored, list) else []
         return len(items) == len(wanted) and all(map(holds, items, wanted))
     if stored is None:
         # The API server leaves out what is empty.
         return not wanted
-    return wanted is None or stored == wanted or _same_quantity(stored, wanted)
+    return wanted is None or _same_quantity(stored, wanted)
 
 
 def _same_quantity(stored: Any, wanted: Any) -> bool:

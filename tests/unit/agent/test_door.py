@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from unit.agent.conftest import SERVED
 from unit.agent.fake_model import FakeModel
+from whetstone_agent.agents.absence import Absence
 from whetstone_agent.agents.door import Door, Sampling, Session
 from whetstone_agent.agents.errors import (
     BudgetExceededError,
@@ -91,6 +92,24 @@ async def test_a_passing_failure_is_tried_again(model: StartModel) -> None:
         fake.faults = [503]
         status, _ = await ask(session)
     assert (status, session.end) == (200, None)
+
+
+async def test_trials_wait_from_a_failure_until_the_server_takes_calls_again(
+    model: StartModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(Absence.__init__.__kwdefaults__, "pause_seconds", 0.01)
+    fake, url = await model(lambda _: "hi")
+    async with door_to(url) as door:
+        fake.faults = [503, 503]
+        await ask(entered(door))
+        await door.until_there()
+        fake.away = 1
+        await asyncio.wait_for(door.until_there(), 30)
+        assert fake.away == 0, "the server was not asked"
+        await ask(entered(door))
+        fake.away = 1
+        await door.until_there()
+        assert fake.away == 1, "a server that answers calls was asked"
 
 
 async def test_another_version_that_answers_never_reaches_the_agent(model: StartModel) -> None:

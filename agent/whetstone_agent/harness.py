@@ -146,7 +146,7 @@ async def run_job(
         counter.found(trial.name, trial.reward)
     progress(counter)
     if may_begin is not None:
-        _wait_before_trials(job, may_begin)
+        job.on_trial_started(lambda _: may_begin())
     _count_trials(job, folder, counter, progress)
     try:
         await job.run()
@@ -157,13 +157,6 @@ async def run_job(
 
 def _placed(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, "jobs_dir": folder.parent, "job_name": folder.name}
-
-
-def _wait_before_trials(job: Any, may_begin: Callable[[], Awaitable[None]]) -> None:
-    async def started(_: Any) -> None:
-        await may_begin()
-
-    job.on_trial_started(started)
 
 
 def _count_trials(job: Any, folder: Path, counter: Counter, progress: Progress) -> None:

@@ -19,7 +19,7 @@ from whetstone_operator.transport import Transport
 OURS_HOLD_SECONDS = 60.0
 """kopf, which watches the kinds of ours, tells nothing of what was deleted while no watch ran."""
 REQUESTS_AT_ONCE: Final = 16
-"""Beside watches. Each connection holds a third of a megabyte for TLS, and more of them are not answered sooner: one
+"""Beside watches. Each connection holds a quarter of a megabyte for TLS, and more of them are not answered sooner: one
 process writes and reads them all."""
 
 

@@ -19,7 +19,7 @@ import aiohttp
 from aiohttp import web
 from whetstone_api.vocabulary import ADAPTER_HEADER, AGENT_SOCKET
 
-from whetstone_agent.agents.absence import PATIENCE_SECONDS, Absence
+from whetstone_agent.agents.absence import Absence
 from whetstone_agent.agents.errors import (
     BudgetExceededError,
     ModelRefusedError,
@@ -116,7 +116,6 @@ class Door:
         request_seconds: Longest time of one call.
         pauses_seconds: Before each new try; as many as there are new tries.
         quiet_seconds: Silence after which the server is asked whether it is there.
-        patience_seconds: Longest time that trials wait for a server that is away.
     """
 
     _open: ClassVar["Door | None"] = None
@@ -133,7 +132,6 @@ class Door:
         request_seconds: float = REQUEST_SECONDS,
         pauses_seconds: Sequence[float] = PAUSES_SECONDS,
         quiet_seconds: float = QUIET_SECONDS,
-        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self.served_name = served_name
         self.context_tokens = context_tokens
@@ -145,7 +143,7 @@ class Door:
         self._request_seconds = request_seconds
         self._pauses = tuple(pauses_seconds)
         self._quiet_seconds = quiet_seconds
-        self._absence = Absence(self._takes_calls, patience_seconds=patience_seconds)
+        self._absence = Absence(self._takes_calls)
         self._sessions: dict[str, Session] = {}
         self._address = ""
 
@@ -305,21 +303,21 @@ class Door:
 
     async def _is_there(self) -> bool:
         """Say whether the server answers anything at all; what it answers does not matter."""
-        timeout = aiohttp.ClientTimeout(total=min(_HEALTH_SECONDS, self._quiet_seconds))
-        try:
-            async with self._client.get(f"{self._server_url.removesuffix('/v1')}/health", timeout=timeout):
-                return True
-        except (TimeoutError, aiohttp.ClientError, OSError):
-            return False
+        url, seconds = f"{self._server_url.removesuffix('/v1')}/health", min(_HEALTH_SECONDS, self._quiet_seconds)
+        return await self._status(url, within=seconds) is not None
 
     async def _takes_calls(self) -> bool:
         """Say whether the server would take a call: it lists its models, which one that is starting does not."""
-        timeout = aiohttp.ClientTimeout(total=_HEALTH_SECONDS)
+        status = await self._status(f"{self._server_url}/models", within=_HEALTH_SECONDS)
+        return status is not None and not _passes(status)
+
+    async def _status(self, url: str, *, within: float) -> int | None:
+        """Return the status that an address answers with; None without an answer in so many seconds."""
         try:
-            async with self._client.get(f"{self._server_url}/models", timeout=timeout) as answer:
-                return answer.status < 500 and answer.status not in _PASSING
+            async with self._client.get(url, timeout=aiohttp.ClientTimeout(total=within)) as answer:
+                return answer.status
         except (TimeoutError, aiohttp.ClientError, OSError):
-            return False
+            return None
 
     async def _ask(self, call: _Call) -> web.StreamResponse | str:
         """Return the answer for the agent, or in words why the server must be asked again."""
@@ -330,7 +328,7 @@ class Door:
             said = f"answers {answer.status}: {text[:500]}"
             if answer.status == 404:
                 return self._fail(call.session, TargetChangedError(f"{self.served_name!r} is no longer served: {said}"))
-            if answer.status >= 500 or answer.status in _PASSING:
+            if _passes(answer.status):
                 return said
             if answer.status in (401, 403):
                 return self._fail(call.session, ModelRefusedError(f"{self._server_url} {said}"))
@@ -385,6 +383,11 @@ class Door:
     def _fail(session: Session, cause: Exception) -> web.Response:
         session.stop(cause)
         return _error(503, str(cause))
+
+
+def _passes(status: int) -> bool:
+    """Return whether a failure with this status may be over when the same is asked again."""
+    return status >= 500 or status in _PASSING
 
 
 def _error(status: int, message: str) -> web.Response:

@@ -152,7 +152,7 @@ async def run_steps[R: Resource](work: Work[R], steps: Sequence[Step[R]]) -> Res
 
 
 def _copied(status: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy in depth; a status is JSON, and as such copied in a tenth of the time."""
+    """Return a copy in depth; a status is JSON, and as such copied in a third of the time."""
     copied: dict[str, Any] = from_json(to_json(status))
     return copied
 

@@ -114,13 +114,13 @@ def test_a_header_that_claims_gigabytes_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"no archive",
-        b"",
-        gzip.compress(b"no archive"),
-        gzip.compress(packed(member("a", bytes(range(256)) * 40)))[:-40],
-        packed(member("a", bytes(LARGE)))[: LARGE // 2],
-        b"\x1f\x8b" + b"x" * 100,
-        b"\xfd7zXZ" + b"x" * 100,
+        pytest.param(b"no archive", id="text"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(gzip.compress(b"no archive"), id="text in gzip"),
+        pytest.param(gzip.compress(packed(member("a", bytes(range(256)) * 40)))[:-40], id="gzip cut short"),
+        pytest.param(packed(member("a", bytes(LARGE)))[: LARGE // 2], id="tar cut short"),
+        pytest.param(b"\x1f\x8b" + b"x" * 100, id="gzip's first bytes alone"),
+        pytest.param(b"\xfd7zXZ" + b"x" * 100, id="xz's first bytes alone"),
     ],
 )
 def test_what_is_no_whole_archive_is_refused(tmp_path: Path, content: bytes) -> None:

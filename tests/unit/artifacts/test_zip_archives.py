@@ -148,7 +148,11 @@ def test_a_list_of_entries_without_bound_is_not_read(tmp_path: Path, monkeypatch
     assert list((tmp_path / "f").iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"no archive", b"", TWO[:-30], TWO[10:], b"PK\x05\x06" + b"\xff" * 18])
+@pytest.mark.parametrize(
+    "content",
+    [b"no archive", b"", TWO[:-30], TWO[10:], b"PK\x05\x06" + b"\xff" * 18],
+    ids=["text", "nothing", "cut short", "cut at its start", "the list's end alone"],
+)
 def test_what_is_no_whole_archive_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(ArchiveError):
         unpacked(content, tmp_path / "f")

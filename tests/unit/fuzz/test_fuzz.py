@@ -3,6 +3,7 @@
 Every case has a number, which is its seed: a failure names it.
 """
 
+import gzip
 import io
 import json
 import random
@@ -11,6 +12,7 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,14 +113,14 @@ def results(rng: random.Random, folder: Path) -> None:
 
 def archive(rng: random.Random, folder: Path) -> None:
     """An archive of tasks with changed bytes."""
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode=rng.choice(("w", "w:gz"))) as tar:
+    stream, compress = io.BytesIO(), rng.choice((bytes, partial(gzip.compress, mtime=0)))
+    with tarfile.open(fileobj=stream, mode="w") as tar:
         for name in ("a/task.toml", "a/tests/test.sh"):
             member = tarfile.TarInfo(rng.choice((name, f"../{name}", f"/{name}")))
             member.size = 3
             tar.addfile(member, io.BytesIO(b"abc"))
     (folder / "t").mkdir()
-    content = mutated_bytes(rng, stream.getvalue())
+    content = mutated_bytes(rng, compress(stream.getvalue()))
     refusable(lambda: unpack_tar(io.BytesIO(content), folder / "t", Allowance()))
     assert sorted(path.name for path in folder.iterdir()) == ["t"]
 
@@ -128,7 +130,9 @@ def zipped(rng: random.Random, folder: Path) -> None:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
         for name in ("a/task.toml", "a/tests/test.sh"):
-            archive.writestr(rng.choice((name, f"../{name}", f"/{name}")), b"abc")
+            member = zipfile.ZipInfo(rng.choice((name, f"../{name}", f"/{name}")))
+            member.compress_type = archive.compression
+            archive.writestr(member, b"abc")
     (folder / "t").mkdir()
     content = mutated_bytes(rng, stream.getvalue())
     refusable(lambda: unpack_zip(io.BytesIO(content), folder / "t", Allowance()))

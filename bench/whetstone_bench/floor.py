@@ -61,7 +61,8 @@ async def _write_all(stage: Stage, created: list[Object]) -> None:
 
 
 async def _write(kube: KubeAio, recorder: EventRecorder, server: ModelServer) -> None:
-    await kube.create(build.build_token(server, "0" * 64))
+    token = "0" * 64
+    await kube.create(build_access(server, access_policy(server, {}, token=token), token=token))
     desired = DesiredState(
         server=server.metadata.name, revision=1, base_name="base", model_path="/m", max_rank=16, dtype="auto"
     )
@@ -69,7 +70,6 @@ async def _write(kube: KubeAio, recorder: EventRecorder, server: ModelServer) ->
     await asyncio.gather(
         kube.apply(build.build_service(server), look=False),
         kube.apply(build.build_disruption_budget(server), look=False),
-        kube.apply(build_access(server, access_policy(server, {}, token="t"), token="t"), look=False),
         kube.apply(build.build_deployment(server, SETTINGS), look=False),
     )
     await kube.apply_status(_status(server))

@@ -69,13 +69,13 @@ def templates() -> dict[str, list[list[dict[str, Any]]]]:
 
 
 def _server_children(server: ModelServer) -> list[dict[str, Any]]:
+    token = "0" * 64
     desired = DesiredState(
         server=server.metadata.name, revision=1, base_name="base", model_path="/m", max_rank=16, dtype="auto"
     )
     return [
-        server_children.build_token(server, "0" * 64),
         server_children.build_desired(server, desired),
-        build_access(server, access_policy(server, {}, token="t"), token="t"),
+        build_access(server, access_policy(server, {}, token=token), token=token),
         server_children.build_service(server),
         server_children.build_disruption_budget(server),
         server_children.build_deployment(server, SETTINGS),

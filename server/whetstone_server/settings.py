@@ -40,7 +40,7 @@ class Settings:
     kept_file: Path = Path("/tmp/desired.json")  # noqa: S108 - a volume of the pod
     adapters_dir: Path = Path("/adapters")
     secrets_dir: Path = Path(SECRETS_ROOT)
-    token_file: Path = Path("/etc/whetstone/token/token")
+    token_file: Path = Path("/etc/whetstone/access/token")
     report_url: str = ""
     report_token_file: Path = Path(REPORT_TOKEN_PATH)
     max_rank: int | None = None

@@ -61,7 +61,7 @@ class Engine:
 @pytest.fixture(scope="module")
 def real(loop: Loop) -> Engine:
     """The engine of the finished loop, with the adapter that it promoted."""
-    secret = loop.kube.get("v1", "Secret", name=f"{plan.SERVER}-token", namespace=loop.namespace)
+    secret = loop.kube.get("v1", "Secret", name=f"{plan.SERVER}-access", namespace=loop.namespace)
     assert secret is not None
     client = loop.kube.openai(namespace=loop.namespace, service=plan.SERVER)
     token = base64.b64decode(secret["data"]["token"]).decode()

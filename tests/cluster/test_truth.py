@@ -94,7 +94,7 @@ class Truth(Seeded):
 
     def engines(self) -> list[Engine]:
         """Return the engines of all pods that are not going away."""
-        secret = self.kube.get("v1", "Secret", name=f"{SERVER}-token", namespace=self.namespace)
+        secret = self.kube.get("v1", "Secret", name=f"{SERVER}-access", namespace=self.namespace)
         assert secret is not None
         token = base64.b64decode(secret["data"]["token"]).decode()
         pods = [pod for pod in self.pods("model-server", SERVER) if not pod["metadata"].get("deletionTimestamp")]

@@ -269,7 +269,7 @@ class Kubelet:
     def _start(self, pod: Object) -> bool:
         """Start a pod whose volumes are there; without them it waits, as on a node."""
         server = pod["metadata"]["labels"][SERVER_LABEL]
-        secret = self._world.api.get("Secret", f"{server}-token", namespace=self._world.namespace)
+        secret = self._world.api.get("Secret", f"{server}-access", namespace=self._world.namespace)
         desired = self._world.api.get("ConfigMap", f"{server}-desired", namespace=self._world.namespace)
         if secret is None or desired is None:
             return False

@@ -114,9 +114,8 @@ def measure(world: World) -> None:
 
 def made_by_the_operator(world: World) -> dict[str, str]:
     """Return the values that it makes itself: its token for a server, and the key of runners."""
-    token = world.get("Secret", "server-token")["data"]["token"]
-    access = world.get("Secret", "server-access")["data"]["runner-key"]
-    return {"guard token": _decoded(token), "runner key": _decoded(access)}
+    made = world.get("Secret", "server-access")["data"]
+    return {"guard token": _decoded(made["token"]), "runner key": _decoded(made["runner-key"])}
 
 
 def _decoded(value: str) -> str:

@@ -154,7 +154,7 @@ def test_everything_is_collected_and_no_secret_is(troubled: World, command: Comm
     assert "what to do about ClaimNotFound: Create the PersistentVolumeClaim" in summary
     secrets = {secret["metadata"]["name"]: secret["keys"] for secret in items(place, "secrets")}
     assert set(secrets["hub"]) == {"token"}
-    assert "server-token" in secrets
+    assert "server-access" in secrets
     forbidden = {CANARY.encode(), *secrets_of(troubled)}
     for path in (path for path in out.rglob("*") if path.is_file()):
         content = path.read_bytes()

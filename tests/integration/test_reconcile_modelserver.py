@@ -187,7 +187,7 @@ def test_deleted_children_come_back_and_the_token_stays(world: World, operator: 
     world.claims()
     world.serve()
     world.wait_reason(KIND, "server", "EngineStarting")
-    token = world.get("Secret", "server-token")["data"]["token"]
+    token = world.get("Secret", "server-access")["data"]["token"]
     assert len(base64.b64decode(token)) == 64
     old = {kind: world.get(kind, name)["metadata"]["uid"] for kind, name in CHILDREN.items()}
     revision = desired(world)["revision"]
@@ -202,7 +202,7 @@ def test_deleted_children_come_back_and_the_token_stays(world: World, operator: 
             what=f"a new {kind}",
         )
     assert desired(world)["revision"] >= revision
-    assert world.get("Secret", "server-token")["data"]["token"] == token
+    assert world.get("Secret", "server-access")["data"]["token"] == token
 
 
 def test_deleting_the_server_removes_its_children(world: World, operator: OperatorProcess) -> None:
@@ -210,7 +210,7 @@ def test_deleting_the_server_removes_its_children(world: World, operator: Operat
     world.serve()
     world.wait_reason(KIND, "server", "EngineStarting")
     world.api.delete(KIND, "server", namespace=world.namespace)
-    for kind, name in (*CHILDREN.items(), ("Secret", "server-token")):
+    for kind, name in (*CHILDREN.items(), ("Secret", "server-access")):
         eventually(
             lambda kind=kind, name=name: world.api.get(kind, name, namespace=world.namespace) is None,
             what=f"{kind} is gone",
@@ -338,10 +338,10 @@ def test_kill_keeps_token_and_deployment(world: World, operator: OperatorProcess
     world.serve()
     eventually(lambda: world.engine_pods(), what="a pod")
     operator.kill()
-    before = [world.get(kind, name) for kind, name in (("Secret", "server-token"), ("Deployment", "server-engine"))]
+    before = [world.get(kind, name) for kind, name in (("Secret", "server-access"), ("Deployment", "server-engine"))]
     operator.start()
     world.start_engines()
-    secret, deployment = world.get("Secret", "server-token"), world.get("Deployment", "server-engine")
+    secret, deployment = world.get("Secret", "server-access"), world.get("Deployment", "server-engine")
     assert secret["data"] == before[0]["data"]
     assert deployment["metadata"]["uid"] == before[1]["metadata"]["uid"]
     assert deployment["metadata"]["generation"] == before[1]["metadata"]["generation"]

@@ -134,6 +134,7 @@ def work_through(world: World, operator: OperatorProcess) -> None:
     names = [{"name": "team", "secretRef": {"name": "keys", "key": "team"}}]
     world.serve(apiKeys=names, podTemplate={"metadata": {"labels": {"team": "a"}}})
     world.start_engines()
+    world.api.merge("ModelServer", "server", {"spec": {"limits": {"requestBytes": 4096}}}, namespace=world.namespace)
     # Equal words are Events of their own for some times; then the last one is counted up.
     for _ in range(6):
         turn(world, ready=False, containers=[crashed_engine(1, "Error")])

@@ -18,7 +18,7 @@ KIND = "ModelServer"
 
 def token_of(world: World, server: str = "server") -> str:
     """Return the token as it is stored."""
-    return base64.b64decode(world.get("Secret", f"{server}-token")["data"]["token"]).decode()
+    return base64.b64decode(world.get("Secret", f"{server}-access")["data"]["token"]).decode()
 
 
 def administer(pod: EnginePod, token: str) -> tuple[int, int]:
@@ -47,11 +47,11 @@ def test_token_whose_secret_is_deleted_is_made_anew_without_a_restart(world: Wor
     before, generation = token_of(world), world.get("Deployment", "server-engine")["metadata"]["generation"]
     world.wait_reason(KIND, "server", "Serving")
 
-    world.api.delete("Secret", "server-token", namespace=world.namespace)
+    world.api.delete("Secret", "server-access", namespace=world.namespace)
     source = kubelet.claims.publish("a")
     change = {"spec": {"adapters": [{"name": "tuned", "source": source}]}}
     world.api.merge(KIND, "server", change, namespace=world.namespace)
-    eventually(lambda: world.api.get("Secret", "server-token", namespace=world.namespace), what="the new token")
+    eventually(lambda: world.api.get("Secret", "server-access", namespace=world.namespace), what="the new token")
     after = token_of(world)
     assert after != before
     # Clients notice nothing while the pods still have the old one.

@@ -103,7 +103,7 @@ any: true
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]
   verbs: [list, patch]
-# Tokens and access files of servers are made, and Secrets that objects name are read by name; none can be listed.
+# Each server's Secret of token and API keys is made, and Secrets that objects name are read by name; none can be listed.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create, patch]

@@ -1,44 +1,67 @@
-"""API keys and limits of a ModelServer: read the users' Secrets, tell the guard."""
+"""Who may call a ModelServer's pods: its operator, and clients by API keys and limits; told to the guard."""
 
-import base64
-import binascii
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from whetstone_api.access import ApiKeySpec
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.vocabulary import Reason
 
 from whetstone_operator.kinds import SECRET
-from whetstone_operator.resources.access import access_policy, build_access
+from whetstone_operator.resources.access import TOKEN_KEY, access_name, access_policy, build_access, read_value
 from whetstone_operator.runtime.outcome import Waiting
+from whetstone_operator.runtime.read_ahead import ReadAhead
 from whetstone_operator.runtime.reconcile import Work
+from whetstone_operator.runtime.unchanged import stamp
 
 POLL_SECONDS = 30.0
 """Secrets are not watched: a changed key is found after this time at the latest."""
 MISSING_POLL_SECONDS = 5.0
+TOKEN_BYTES = 32
 
 
-async def apply_access(work: Work[ModelServer], *, token: str) -> str | None:
-    """Write the Secret that the guard reads, with each key that is there.
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """What came of a server's Secret.
 
-    A key that is missing lets nobody in, and keeps no other key out.
+    Attributes:
+        token: What the operator sends to the server's pods.
+        problem: What is wrong with the first API key that is missing; None when none is.
+    """
 
-    Returns:
-        What is wrong with the first key that is missing; None when none is.
+    token: str
+    problem: str | None
+
+
+async def apply_access(work: Work[ModelServer], kube: ReadAhead) -> Access:
+    """Write the Secret that guard and sidecar read, with each key that is there.
+
+    A key that is missing lets nobody in, and keeps no other key out. The token is made once: another one would lock the
+    operator out of running pods until their kubelets renew the volume.
+
+    Args:
+        work: The reconcile of the server.
+        kube: With what was read ahead of it.
+
+    Raises:
+        KubeError: As `Kube`.
     """
     server = work.resource
-    keys: dict[str, str] = {}
-    problems: list[str] = []
-    for spec in server.spec.api_keys or []:
-        key, problem = await _read(work, spec)
-        if problem:
-            problems.append(problem)
-        else:
-            keys[spec.name] = key
-    wanted = build_access(server, access_policy(server, keys, token=token), token=token)
-    await work.context.kube.apply(wanted, look=not work.new)
+    keys, problems = await _keys(work, kube)
+    stored = await kube.get(SECRET, work.namespace, access_name(work.name))
+
+    def wanted(token: str) -> dict[str, Any]:
+        return build_access(server, access_policy(server, keys, token=token), token=token)
+
+    if stored is None:
+        stored = await kube.create(stamp(wanted(_new_token())))
+    token = read_value(stored, TOKEN_KEY) or await _earlier_token(work, kube) or _new_token()
+    await kube.apply(wanted(token), stored=stored)
     if server.spec.api_keys:
         work.look_again(POLL_SECONDS)
-    return problems[0] if problems else None
+    return Access(token=token, problem=problems[0] if problems else None)
 
 
 def require_access(problem: str | None) -> None:
@@ -51,21 +74,43 @@ def require_access(problem: str | None) -> None:
         raise Waiting(Reason.SECRET_NOT_FOUND, problem, MISSING_POLL_SECONDS)
 
 
-async def _read(work: Work[ModelServer], spec: ApiKeySpec) -> tuple[str, str]:
-    """Return the key, or what is wrong with it."""
+def key_secrets(server: ModelServer) -> list[str]:
+    """Return the names of the Secrets with the users' keys."""
+    return list(dict.fromkeys(spec.secret_ref.name for spec in server.spec.api_keys or []))
+
+
+async def _keys(work: Work[ModelServer], kube: ReadAhead) -> tuple[dict[str, str], list[str]]:
+    """Return each key that is there, by its name in the spec, and what is wrong with the others."""
+    found = {name: await kube.get(SECRET, work.namespace, name) for name in key_secrets(work.resource)}
+    keys: dict[str, str] = {}
+    problems: list[str] = []
+    for spec in work.resource.spec.api_keys or []:
+        secret = found[spec.secret_ref.name]
+        value = read_value(secret or {}, spec.secret_ref.key)
+        if value is None:
+            problems.append(_problem(spec, secret, namespace=work.namespace))
+        else:
+            keys[spec.name] = value
+    return keys, problems
+
+
+def _problem(spec: ApiKeySpec, secret: Mapping[str, Any] | None, *, namespace: str) -> str:
     name, key = spec.secret_ref.name, spec.secret_ref.key
     field = f"spec.apiKeys[{spec.name}].secretRef"
-    secret = await work.context.kube.get(SECRET, work.namespace, name)
     if secret is None:
-        return "", f"{field}.name: Secret {name} does not exist in namespace {work.namespace}; create it"
-    data: dict[str, str] = secret.get("data") or {}
-    if key not in data:
-        keys = ", ".join(sorted(data)) or "none"
-        return "", f"{field}.key: Secret {name} has no key {key} (its keys: {keys}); add it"
-    try:
-        value = base64.b64decode(data[key]).decode("ascii").strip()
-    except (binascii.Error, UnicodeDecodeError):
-        value = ""
-    if not value or not value.isprintable() or " " in value:
-        return "", f"{field}.key: key {key} of Secret {name} must be printable ASCII without spaces; replace it"
-    return value, ""
+        return f"{field}.name: Secret {name} does not exist in namespace {namespace}; create it"
+    there = secret.get("data") or {}
+    if key not in there:
+        keys = ", ".join(sorted(there)) or "none"
+        return f"{field}.key: Secret {name} has no key {key} (its keys: {keys}); add it"
+    return f"{field}.key: key {key} of Secret {name} must be printable ASCII without spaces; replace it"
+
+
+async def _earlier_token(work: Work[ModelServer], kube: ReadAhead) -> str | None:
+    """Return the token that an operator before 0.1.0 made: it kept it in a Secret of its own."""
+    stored = await kube.get(SECRET, work.namespace, f"{work.name}-{TOKEN_KEY}")
+    return None if stored is None else read_value(stored, TOKEN_KEY)
+
+
+def _new_token() -> str:
+    return secrets.token_hex(TOKEN_BYTES)

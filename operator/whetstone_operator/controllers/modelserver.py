@@ -1,7 +1,6 @@
 """ModelServer: keep engine pods running, tell each what to hold, report what they hold, move aliases on evidence."""
 
 import asyncio
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from whetstone_api.vocabulary import AliasMoveReason, Label, Reason
 
 from whetstone_operator.controllers import adapters as adapter_policy
 from whetstone_operator.controllers import capacity, engine_pods
-from whetstone_operator.controllers.access import apply_access, require_access
+from whetstone_operator.controllers.access import Access, apply_access, key_secrets, require_access
 from whetstone_operator.controllers.adapters import PodView, ResolvedAdapter
 from whetstone_operator.controllers.alias_routes import AliasRoutes, moved_status, route_aliases, wanted_adapters
 from whetstone_operator.controllers.aliases import Move, Version, decide_fixed, decide_promotion, gather_evidence
@@ -31,6 +30,7 @@ from whetstone_operator.controllers.source_pins import Pin, Pins, pin_model
 from whetstone_operator.kinds import BENCHMARK_RUN, CLAIM, CONFIG_MAP, DEPLOYMENT, JOB, POD, SECRET, TRAINING_JOB, Key
 from whetstone_operator.metrics import ALIAS_MOVES
 from whetstone_operator.resources import modelserver as build
+from whetstone_operator.resources.access import access_name
 from whetstone_operator.resources.engine import precision
 from whetstone_operator.resources.source_volumes import model_path
 from whetstone_operator.runtime.events import NORMAL
@@ -41,7 +41,6 @@ from whetstone_operator.runtime.reconcile import Context, Work, load, run_steps
 from whetstone_operator.runtime.references import ANY
 
 CLAIM_POLL_SECONDS = 5.0
-TOKEN_BYTES = 32
 
 
 class ServerReconcile:
@@ -53,8 +52,7 @@ class ServerReconcile:
         self.observed = ModelServerStatus.model_validate(work.status)
         self.recorded = adapter_policy.by_name(self.observed.adapters)
         self.pins = Pins(self.observed.sources)
-        self.token = ""
-        self.access_problem: str | None = None
+        self.access = Access(token="", problem=None)
         self.adapters: list[ResolvedAdapter] = []
         self.refused: list[ResolvedAdapter] = []
         self.jobs: dict[str, LoRATrainingJob] = {}
@@ -78,9 +76,13 @@ class ServerReconcile:
         jobs = [spec.training_job_ref.name for spec in self.server.spec.adapters or [] if spec.training_job_ref]
         await self._kube.fetch(
             work.namespace,
-            (*((CLAIM, claim) for claim in build.claims(self.server)), *((TRAINING_JOB, job) for job in jobs)),
+            (
+                *((CLAIM, claim) for claim in build.claims(self.server)),
+                *((TRAINING_JOB, job) for job in jobs),
+                *((SECRET, secret) for secret in key_secrets(self.server)),
+            ),
             own=(
-                (SECRET, build.token_name(self.server)),
+                (SECRET, access_name(work.name)),
                 (CONFIG_MAP, build.desired_name(self.server)),
                 *((DEPLOYMENT, name) for name in self._remembered()),
             ),
@@ -105,13 +107,9 @@ class ServerReconcile:
                 message = f"{where}: claim {claim} does not exist in namespace {work.namespace}; create it"
                 raise Waiting(Reason.CLAIM_NOT_FOUND, message, CLAIM_POLL_SECONDS)
 
-    async def ensure_token(self, work: Work[ModelServer]) -> None:
-        """Create the token once; a new one would lock the operator out of running pods."""
-        name = build.token_name(self.server)
-        secret = await self._kube.get(SECRET, work.namespace, name)
-        if secret is None:
-            secret = await self._kube.create(build.build_token(self.server, secrets.token_hex(TOKEN_BYTES)))
-        self.token = build.read_token(secret)
+    async def settle_access(self, work: Work[ModelServer]) -> None:
+        """Have a token for the pods, and tell them who else may call."""
+        self.access = await apply_access(work, self._kube)
 
     async def resolve_model(self, work: Work[ModelServer]) -> None:
         """Pin the base model; from here on the spec names it by its commit."""
@@ -152,11 +150,10 @@ class ServerReconcile:
         await self._write_desired(work, self._routes(self.observed.aliases or []))
 
     async def apply_children(self, work: Work[ModelServer]) -> None:
-        """Apply Service, disruption budget, access rules and Deployment."""
-        *_, self.access_problem, (self.deployment, self.refusal) = await asyncio.gather(
+        """Apply Service, disruption budget and Deployment."""
+        *_, (self.deployment, self.refusal) = await asyncio.gather(
             self._kube.apply(build.build_service(self.server), look=not work.new),
             self._kube.apply(build.build_disruption_budget(self.server), look=not work.new),
-            apply_access(work, token=self.token),
             apply_deployment(work, self.sized, form=self.form, held=bool(self.holds)),
         )
         waiting = isinstance(self.refusal, HeldBack)
@@ -243,7 +240,7 @@ class ServerReconcile:
         revision = self.desired.revision if self.desired else 0
         if (pause := next_look(self.pods, self.views, revision=revision, now=work.now)) is not None:
             work.look_again(pause)
-        require_access(self.access_problem)
+        require_access(self.access.problem)
         if self.refusal is not None:
             raise self.refusal
         await settle_readiness(work, deployment=self.deployment, pods=self.pods, views=self.views)
@@ -333,7 +330,7 @@ class ServerReconcile:
         state: PodState | None = None
         if address and self.desired is not None:
             state = await work.context.sidecars.put_desired(
-                address=str(address), token=self.token, desired=self.desired
+                address=str(address), token=self.access.token, desired=self.desired
             )
         return PodView(name=str(pod["metadata"]["name"]), ready=engine_pods.is_ready(pod), state=state)
 
@@ -361,7 +358,7 @@ async def reconcile(context: Context, key: Key) -> Result:
             scene.read_ahead,
             scene.find_holds,
             scene.check_mounts,
-            scene.ensure_token,
+            scene.settle_access,
             scene.resolve_model,
             scene.resolve_adapters,
             scene.publish_desired,

@@ -1,10 +1,11 @@
-"""The Secret with which a server's guard tells callers apart. Pure.
+"""The Secret by which a server's pods tell callers apart: the operator by its token, clients by their keys. Pure.
 
-It holds hashes of the users' keys. It is mounted always, so that a key or a limit that comes or goes never starts a
+Of the users' keys it holds hashes. It is mounted always, so that a key or a limit that comes or goes never starts a
 rollout; a new one reaches running pods when the kubelet next renews the volume.
 """
 
 import base64
+import binascii
 import hashlib
 import hmac
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from whetstone_operator.resources.metadata import child_metadata
 
 COMPONENT = "engine"
 FOLDER = "/etc/whetstone/access"
+TOKEN_KEY = "token"  # noqa: S105 - a key's name, not a secret
 RUNNER_KEY = "runner-key"
 """Key of the Secret: what runners of BenchmarkRuns send as their API key."""
 RUNNER = "whetstone-benchmark"
@@ -56,7 +58,7 @@ def access_policy(server: ModelServer, keys: Mapping[str, str], *, token: str) -
 
 def build_access(server: ModelServer, policy: AccessPolicy, *, token: str) -> dict[str, Any]:
     """Return the Secret."""
-    values = {ACCESS_FILE: policy.to_json(), RUNNER_KEY: runner_key(token)}
+    values = {TOKEN_KEY: token, ACCESS_FILE: policy.to_json(), RUNNER_KEY: runner_key(token)}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -66,14 +68,23 @@ def build_access(server: ModelServer, policy: AccessPolicy, *, token: str) -> di
     }
 
 
+def read_value(secret: Mapping[str, Any], key: str) -> str | None:
+    """Return what a Secret holds under a key; None unless it can be sent in a header."""
+    try:
+        value = base64.b64decode((secret.get("data") or {}).get(key) or "").decode("ascii").strip()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return value if value and value.isprintable() and " " not in value else None
+
+
 def access_volume(server: ModelServer) -> dict[str, Any]:
-    """Return the engine pod's volume: the policy alone, for runners' keys are not the engine's matter."""
-    items = [{"key": ACCESS_FILE, "path": ACCESS_FILE}]
+    """Return the engine pod's volume: all but the runners' key, which is not the engine's matter."""
+    items = [{"key": key, "path": key} for key in (TOKEN_KEY, ACCESS_FILE)]
     return {"name": VOLUME, "secret": {"secretName": access_name(server.metadata.name), "items": items}}
 
 
 def access_mount() -> dict[str, Any]:
-    """Return the mount of the volume in the engine's container."""
+    """Return the mount of the volume in the containers of engine and sidecar."""
     return {"name": VOLUME, "mountPath": FOLDER, "readOnly": True}
 
 

@@ -8,7 +8,7 @@ from whetstone_api.pod_state import DESIRED_FILE, ENGINE_PORT, SIDECAR_PORT
 
 from whetstone_operator.resources import source_volumes
 from whetstone_operator.resources.access import FOLDER as ACCESS_FOLDER
-from whetstone_operator.resources.access import access_mount
+from whetstone_operator.resources.access import TOKEN_KEY, access_mount
 from whetstone_operator.resources.capacity import lora_options, reserve
 from whetstone_operator.resources.chat_template import template_mounts, template_options
 from whetstone_operator.resources.egress import ca_mounts, egress_variables
@@ -29,8 +29,6 @@ GUARD_PACKAGE = "whetstone_server.guard.whetstone_guard"
 """The guard in the sidecar's image; the engine's container has it alone, on its PYTHONPATH."""
 ADAPTERS_FOLDER = "/adapters"
 DESIRED_FOLDER = "/etc/whetstone/desired"
-TOKEN_FOLDER = "/etc/whetstone/token"  # noqa: S105 - a path, not a secret
-TOKEN_KEY = "token"  # noqa: S105 - a key's name, not a secret
 _TMP = "/tmp"  # noqa: S108 - an emptyDir of the pod
 _SIDECAR_START_SECONDS = 600
 """On a node without a CPU to spare, Python alone takes minutes; a container killed meanwhile begins anew for ever."""
@@ -104,7 +102,6 @@ def engine_container(server: ModelServer, settings: Settings) -> dict[str, Any]:
         "volumeMounts": [
             source_volumes.model_mount(server, read_only=True),
             {"name": "adapters", "mountPath": ADAPTERS_FOLDER, "readOnly": True},
-            {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
             access_mount(),
             *template_mounts(server.spec.engine),
             {"name": "guard-root", "mountPath": GUARD_ROOT, "readOnly": True},
@@ -121,7 +118,7 @@ def engine_container(server: ModelServer, settings: Settings) -> dict[str, Any]:
 def _engine_environment(*, ready_seconds: int) -> list[dict[str, str]]:
     values = {
         "PYTHONPATH": GUARD_ROOT,
-        "WHETSTONE_TOKEN_FILE": f"{TOKEN_FOLDER}/{TOKEN_KEY}",
+        "WHETSTONE_TOKEN_FILE": f"{ACCESS_FOLDER}/{TOKEN_KEY}",
         "WHETSTONE_ACCESS_FILE": f"{ACCESS_FOLDER}/{ACCESS_FILE}",
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
         "VLLM_NO_USAGE_STATS": "1",
@@ -162,7 +159,7 @@ def sidecar_container(server: ModelServer, settings: Settings) -> dict[str, Any]
         "WHETSTONE_ENGINE_URL": f"http://127.0.0.1:{ENGINE_PORT}",
         "WHETSTONE_DESIRED_FILE": f"{DESIRED_FOLDER}/{DESIRED_FILE}",
         "WHETSTONE_ADAPTERS_DIR": ADAPTERS_FOLDER,
-        "WHETSTONE_TOKEN_FILE": f"{TOKEN_FOLDER}/{TOKEN_KEY}",
+        "WHETSTONE_TOKEN_FILE": f"{ACCESS_FOLDER}/{TOKEN_KEY}",
         "WHETSTONE_REPORT_URL": report_url,
         # Of this pod's engine: the desired state is the same for pods that a rollout has yet to replace.
         "WHETSTONE_MAX_RANK": str(reserve(server.spec.adapter_capacity).rank),
@@ -204,7 +201,7 @@ def sidecar_container(server: ModelServer, settings: Settings) -> dict[str, Any]
             *_sidecar_claim_mounts(server),
             {"name": "adapters", "mountPath": ADAPTERS_FOLDER},
             {"name": "desired", "mountPath": DESIRED_FOLDER, "readOnly": True},
-            {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
+            access_mount(),
             *source_volumes.store_secret_mounts(server),
             *ca_mounts(settings.egress),
             report_token_mount(),

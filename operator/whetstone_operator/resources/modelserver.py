@@ -4,13 +4,12 @@ The pod template holds nothing that may change while the server runs: adapters a
 over the sidecar's API, so that a hot change never starts a rollout.
 """
 
-import base64
 from collections.abc import Mapping
 from typing import Any
 
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.pod_state import DESIRED_FILE, ENGINE_PORT, DesiredState
-from whetstone_api.vocabulary import Annotation, Reason
+from whetstone_api.vocabulary import Annotation
 
 from whetstone_operator.resources import source_volumes
 from whetstone_operator.resources.access import access_volume
@@ -18,7 +17,6 @@ from whetstone_operator.resources.chat_template import template_annotations, tem
 from whetstone_operator.resources.devices import asks_for_devices
 from whetstone_operator.resources.egress import ca_volumes
 from whetstone_operator.resources.engine_containers import (
-    TOKEN_KEY,
     engine_container,
     guard_container,
     mounted_claims,
@@ -34,7 +32,6 @@ from whetstone_operator.resources.pods import (
     pull_secrets,
     report_token_volume,
 )
-from whetstone_operator.runtime.outcome import Stalled
 from whetstone_operator.settings import Settings
 
 COMPONENT = "engine"
@@ -56,11 +53,6 @@ def desired_name(server: ModelServer) -> str:
     return f"{server.metadata.name}-desired"
 
 
-def token_name(server: ModelServer) -> str:
-    """Return the name of the Secret with the operator's token for this server."""
-    return f"{server.metadata.name}-token"
-
-
 def server_url(server: ModelServer) -> str:
     """Return the base URL of the OpenAI-compatible API inside the cluster."""
     return f"http://{server.metadata.name}.{server.metadata.namespace}.svc:{SERVICE_PORT}/v1"
@@ -69,32 +61,6 @@ def server_url(server: ModelServer) -> str:
 def pod_selector(server: ModelServer) -> dict[str, str]:
     """Return the labels that select the server's engine pods."""
     return {**selector_labels(server), "app.kubernetes.io/component": COMPONENT}
-
-
-def build_token(server: ModelServer, token: str) -> dict[str, Any]:
-    """Return the Secret with the token; created once and never written again."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": child_metadata(server, name=token_name(server), component=COMPONENT),
-        "type": "Opaque",
-        "stringData": {TOKEN_KEY: token},
-    }
-
-
-def read_token(secret: dict[str, Any]) -> str:
-    """Return the token of a stored Secret.
-
-    Raises:
-        Stalled: Somebody replaced the Secret by one without the key.
-    """
-    encoded = (secret.get("data") or {}).get(TOKEN_KEY)
-    if not encoded:
-        name = secret["metadata"]["name"]
-        raise Stalled(
-            Reason.SECRET_NOT_FOUND, f"Secret {name} has no key {TOKEN_KEY}; delete it, and it is created anew"
-        )
-    return base64.b64decode(encoded).decode()
 
 
 def build_desired(server: ModelServer, desired: DesiredState) -> dict[str, Any]:
@@ -219,7 +185,6 @@ def _pod(server: ModelServer, settings: Settings) -> dict[str, Any]:
         "containers": [engine_container(server, settings), sidecar_container(server, settings)],
         "volumes": [
             *(claim_volume(claim) for claim in sorted(claims(server))),
-            {"name": "token", "secret": {"secretName": token_name(server)}},
             access_volume(server),
             {"name": "desired", "configMap": {"name": desired_name(server)}},
             *source_volumes.store_secrets(server),

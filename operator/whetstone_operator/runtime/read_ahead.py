@@ -66,9 +66,9 @@ class ReadAhead:
             return self._pods.pop(_selector(labels))
         return await self._kube.list(kind, namespace, labels)
 
-    async def apply(self, obj: Object, *, look: bool = True) -> Object:
+    async def apply(self, obj: Object, *, look: bool = True, stored: Object | None = None) -> Object:
         """Apply an object on the server side."""
-        return await self._kube.apply(obj, look=look)
+        return await self._kube.apply(obj, look=look, stored=stored)
 
     async def create(self, obj: Object) -> Object:
         """Create an object."""

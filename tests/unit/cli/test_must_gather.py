@@ -41,7 +41,7 @@ def test_what_looks_like_a_credential_is_removed(text: str, secret: str) -> None
     [
         "prompt_tokens: 1234567, completion_tokens=7654321",
         "tokenizer='/mnt/models/base'",
-        "secretName: server-token",
+        "secretName: server-access",
         "secret_path=/etc/whetstone/secrets/hub",
         "bearer tokens are asked for",
         "basic information at https://example.com/docs",
@@ -70,7 +70,7 @@ def test_an_object_keeps_its_shape_and_loses_its_secrets() -> None:
         },
         "spec": {
             "containers": [{"env": [{"name": "HF_TOKEN", "value": "v"}, {"name": "HOME", "value": "/tmp"}]}],
-            "volumes": [{"secret": {"secretName": "server-token"}}],
+            "volumes": [{"secret": {"secretName": "server-access"}}],
             "parameters": {"apiKey": "abc", "temperature": "0"},
         },
     }
@@ -79,7 +79,7 @@ def test_an_object_keeps_its_shape_and_loses_its_secrets() -> None:
         "metadata": {"name": "p", "annotations": {"note": REMOVED}},
         "spec": {
             "containers": [{"env": [{"name": "HF_TOKEN", "value": REMOVED}, {"name": "HOME", "value": "/tmp"}]}],
-            "volumes": [{"secret": {"secretName": "server-token"}}],
+            "volumes": [{"secret": {"secretName": "server-access"}}],
             "parameters": {"apiKey": REMOVED, "temperature": "0"},
         },
     }

@@ -253,7 +253,8 @@ def test_engine_sees_hashes_of_keys_and_no_key() -> None:
     server = model_server(apiKeys=[{"name": "team", "secretRef": {"name": "keys", "key": "team"}}])
     policy = access_policy(server, {"team": "k-team"}, token="t")
     volume = next(one for one in pod_spec()["volumes"] if one["name"] == "access")
-    assert volume["secret"] == {"secretName": "server-access", "items": [{"key": "access.json", "path": "access.json"}]}
+    items = [{"key": key, "path": key} for key in ("token", "access.json")]
+    assert volume["secret"] == {"secretName": "server-access", "items": items}
     secret = build_access(server, policy, token="t")
     text = base64.b64decode(secret["data"]["access.json"]).decode()
     assert "k-team" not in text

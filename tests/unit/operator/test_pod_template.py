@@ -126,7 +126,7 @@ def test_labels_of_kubernetes_that_we_set_cannot_be_given() -> None:
         ("securityContext.runAsUser", 0, "securityContext.runAsUser", "must not be set"),
         ("securityContext.sysctls", [], "securityContext.sysctls", "must not be set"),
         ("volumes.0", {"name": "h", "hostPath": {"path": "/"}}, "volumes[h].hostPath", "must not be set"),
-        ("volumes.0.name", "token", "volumes[token]", "choose another"),
+        ("volumes.0.name", "access", "volumes[access]", "choose another"),
         (
             "volumes.1.projected.sources.0",
             {"serviceAccountToken": {"path": "t"}},
@@ -148,10 +148,10 @@ def test_labels_of_kubernetes_that_we_set_cannot_be_given() -> None:
         ("containers.1.volumeMounts", [], "containers[sidecar].volumeMounts", "must not be set"),
         ("initContainers.0", {"name": "guard", "args": []}, "initContainers[guard].args", "must not be set"),
         ("initContainers.0.name", "engine", "initContainers[engine]", "choose another"),
-        ("containers.0.volumeMounts.0.name", "token", "containers[engine].volumeMounts[/tmp/triton]", "adds"),
+        ("containers.0.volumeMounts.0.name", "access", "containers[engine].volumeMounts[/tmp/triton]", "adds"),
         (
             "containers.2.volumeMounts",
-            [{"name": "token", "mountPath": "/t"}],
+            [{"name": "access", "mountPath": "/t"}],
             "containers[shipper].volumeMounts[/t]",
             "adds",
         ),

@@ -29,7 +29,7 @@ TABLE_PATH = "/whetstone/guard/routes"
 TOKEN_HEADER = b"x-whetstone-token"
 ALONE_HEADER = b"x-whetstone-alone"
 TOKEN_FILE_VARIABLE = "WHETSTONE_TOKEN_FILE"  # noqa: S105 - a variable's name
-TOKEN_FILE = "/etc/whetstone/token/token"  # noqa: S105 - a path, not a secret
+TOKEN_FILE = "/etc/whetstone/access/token"  # noqa: S105 - a path, not a secret
 ACCESS_FILE_VARIABLE = "WHETSTONE_ACCESS_FILE"
 
 

@@ -20,6 +20,7 @@ from whetstone_bench import (
     fleet,
     floor,
     guard_cost,
+    operator_image,
     scale,
     serving,
     soak,
@@ -94,7 +95,8 @@ def main() -> None:
     if SCALE in options.parts:
         with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder:
             measured = scale.scale(Path(folder), objects=options.objects)
-        _tell(SCALE_OUTPUT, described, measured, part="scale", page=options.page)
+        with_image = {**described, "python": operator_image.python_of_image()}
+        _tell(SCALE_OUTPUT, with_image, measured, part="scale", page=options.page)
     if SOAK in options.parts:
         _soak(described, minutes=options.minutes, page=options.page)
     if options.parts and not set(options.parts) & set(PARTS):

@@ -6,7 +6,7 @@ API server and etcd are real and both operators are processes. What a cluster wo
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -22,7 +22,8 @@ from whetstone_api.vocabulary import API_VERSION
 
 from whetstone_bench.async_api import AsyncApi
 from whetstone_bench.audit import Audit
-from whetstone_bench.figures import Figure, once
+from whetstone_bench.figures import Figure, once, spread
+from whetstone_bench.operator_image import operator_of_image
 from whetstone_bench.peer import PeerProcess, build_peer
 from whetstone_bench.stage import LETTERS, Stage, cpu_seconds, pause, peak_mebibytes, resident_mebibytes
 from whetstone_bench.status_writer import StatusWriter
@@ -30,6 +31,7 @@ from whetstone_bench.status_writer import StatusWriter
 PEER_ACCOUNT: Final = "peer"
 PEER_USER: Final = f"system:serviceaccount:whetstone-system:{PEER_ACCOUNT}"
 BURST: Final = 200
+RESTARTS: Final = 3
 CREATORS: Final = 32
 LOOK_SECONDS: Final = 0.1
 QUIET_SECONDS: Final = 10.0
@@ -130,6 +132,15 @@ class Arena:
             self._once("at rest: other requests a minute", asked.total(), ""),
             self._once("at rest: processor time a minute", cpu_seconds(self._contestant.pid) - used, "s"),
         ]
+
+    def restarts(self, objects: int, *, times: int) -> list[Figure]:
+        """Restart it some times, each time from rest."""
+        samples: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        for _ in range(times):
+            self.wait_quiet()
+            for one in self.restart(objects):
+                samples[one.what, one.unit].append(one.median)
+        return [spread(what, values, unit) for (what, unit), values in samples.items()]
 
     def restart(self, objects: int) -> list[Figure]:
         """Kill and start it; measure until each object was reconciled once and none is due."""
@@ -259,13 +270,13 @@ def _measure(folder: Path, *, objects: int, peer: Path | None) -> list[Figure]:
         figures = [*arena.empty(), *arena.burst({"ModelServer": burst})]
         rest = {"ModelServer": objects - burst, "LoRATrainingJob": objects, "BenchmarkRun": objects}
         figures += arena.burst({kind: number for kind, number in rest.items() if number})
-        return [*figures, *arena.converge(objects), *arena.rest(), *arena.restart(objects)]
+        return [*figures, *arena.converge(objects), *arena.rest(), *arena.restarts(objects, times=RESTARTS)]
 
 
 @contextmanager
 def _running(stage: Stage, world: World, peer: Path | None) -> Iterator[Contestant]:
     if peer is None:
-        with stage.operator(world) as process:
+        with operator_of_image(stage.folder) as launcher, stage.operator(world, launcher=launcher) as process:
             yield Whetstone(process)
         return
     stage.admit(PEER_ACCOUNT)

@@ -38,7 +38,7 @@ def count_requests(kubeconfig: Path) -> list[str]:
             seen.append(method)
         return await send(self, method, url, **options)
 
-    aiohttp.ClientSession._request = counted  # type: ignore[method-assign]  # noqa: SLF001
+    aiohttp.ClientSession._request = counted  # type: ignore[method-assign,assignment]  # noqa: SLF001
     return seen
 
 

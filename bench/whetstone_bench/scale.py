@@ -179,7 +179,7 @@ class Arena:
             pause(self._quiet_seconds)
 
     def _told(self, kind: str, number: int) -> float:
-        names = set()
+        names: set[str] = set()
         # The API server ends the watches of a kind that it was taught just now.
         while len(names) < number:
             for obj in self._world.api.watch(kind, namespace=self._world.namespace):
@@ -281,12 +281,12 @@ def _running(stage: Stage, world: World, peer: Path | None) -> Iterator[Contesta
         return
     stage.admit(PEER_ACCOUNT)
     kubeconfig = account_kubeconfig(stage.plane, stage.api, stage.folder, account=PEER_ACCOUNT)
-    process = PeerProcess(peer, kubeconfig=kubeconfig, namespace=world.namespace, folder=stage.folder)
-    process.start()
+    other = PeerProcess(peer, kubeconfig=kubeconfig, namespace=world.namespace, folder=stage.folder)
+    other.start()
     try:
-        yield process
+        yield other
     finally:
-        process.stop()
+        other.stop()
 
 
 def fleet_object(kind: str, number: int) -> Object:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import httpx
 from integration.api import Object
@@ -73,9 +74,13 @@ def replacement(stage: Stage, *, adapters: int, samples: int) -> Figure:
             assert len(pod.engine.adapters) == adapters, f"ready with {len(pod.engine.adapters)} adapters"
             [name] = [one["metadata"]["name"] for one in world.engine_pods()]
             world.api.delete("Pod", name, namespace=world.namespace)
-            eventually(lambda name=name: name not in kubelet.pods, what="the old pod is gone")
+            eventually(partial(_is_gone, kubelet, name), what="the old pod is gone")
     noun = "adapter" if adapters == 1 else "adapters"
     return spread(f"replacement pod started -> ready with {adapters} {noun}", took, "s")
+
+
+def _is_gone(kubelet: Kubelet, pod: str) -> bool:
+    return pod not in kubelet.pods
 
 
 def _probe_seconds(pod: EnginePod) -> float:

@@ -10,7 +10,6 @@ from typing import Final
 from integration.api import Api
 from integration.conftest import install_kinds
 from integration.operator_process import (
-    SYSTEM_NAMESPACE,
     USER,
     OperatorProcess,
     account_kubeconfig,
@@ -19,6 +18,7 @@ from integration.operator_process import (
 )
 from integration.world import World
 from whetstone_dev.controlplane import ControlPlane
+from whetstone_dev.rbac_page import SYSTEM_NAMESPACE
 
 LETTERS: Final = {"ModelServer": "s", "LoRATrainingJob": "t", "BenchmarkRun": "r"}
 """First letter of the names of each kind."""

@@ -40,7 +40,7 @@ def install_rights(plane: ControlPlane, api: Api) -> None:
 def apply_rights(plane: ControlPlane, *values: str) -> None:
     """Apply the accounts and rights of the chart with further values, as `name=value`."""
     chosen = [one for one in yaml.safe_load_all(render(*values)) if one and one["kind"] in _RIGHTS]
-    command = [plane.kubectl, "--kubeconfig", plane.kubeconfig, "apply", "-f", "-"]
+    command: list[str | Path] = [plane.kubectl, "--kubeconfig", plane.kubeconfig, "apply", "-f", "-"]
     run(command, feed=yaml.safe_dump_all(chosen))
 
 

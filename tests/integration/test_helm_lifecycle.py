@@ -28,6 +28,18 @@ DEFINITIONS_GO_SECONDS = 150.0
 """The API server itself looks for up to a minute whether the objects of a definition are gone, and tries again."""
 OUR_IMAGES = {"spec.initContainers[guard].image", "spec.containers[sidecar].image"}
 """What a release with other images of ours changes in an engine pod."""
+OF_THIS_RELEASE = {
+    "spec.containers[sidecar].startupProbe",
+    "spec.containers[sidecar].livenessProbe.initialDelaySeconds",
+    "spec.containers[engine].env[WHETSTONE_TOKEN_FILE].value",
+    "spec.containers[sidecar].env[WHETSTONE_TOKEN_FILE].value",
+    "spec.containers[engine].volumeMounts[token]",
+    "spec.containers[sidecar].volumeMounts[token]",
+    "spec.containers[sidecar].volumeMounts[access]",
+    "spec.volumes[token]",
+    "spec.volumes[access].secret.items",
+}
+"""What else is changed there since the last release: engines restart for it in turns, as the upgrade notes say."""
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +76,12 @@ class Site:
         assert deployment is not None, "the server has no Deployment"
         found: Object = deployment["spec"]["template"]
         return found
+
+    def value(self, secret: str, key: str) -> str:
+        """Return what a Secret in the team's namespace holds under a key, as it is stored."""
+        found = self.api.get("Secret", secret, namespace=self.team.namespace)
+        assert found is not None, f"there is no Secret {secret}"
+        return str(found["data"][key])
 
     def uids(self, kind: str) -> dict[str, str]:
         """Return the uid of each object of a kind in the team's namespace, by its name."""
@@ -370,7 +388,7 @@ def test_an_upgrade_from_the_last_release_changes_what_the_upgrade_notes_say(
     site.releases.put_operator(site.values("1"), last / "charts" / "whetstone")
     operator = start(source=last)
     site.live()
-    before, jobs = site.template(), site.uids("Job")
+    before, jobs, token = site.template(), site.uids("Job"), site.value("server-token", "token")
     site.team.benchmark()
     site.team.wait_job("run", "run")
 
@@ -385,12 +403,15 @@ def test_an_upgrade_from_the_last_release_changes_what_the_upgrade_notes_say(
         lambda: operator.metric("whetstone_reconcile_total", controller="modelservers") > looks,
         what="a look at the server that is free again",
     )
-    assert differences(before, site.template()) == set()
+    assert differences(before, site.template()) == OF_THIS_RELEASE
+    # Pods that wait for their turn know no other one.
+    assert site.value("server-access", "token") == token
 
     site.releases.helm("rollback", OPERATOR_RELEASE, "1")
     operator.stop()
     wait_looked(start(source=last), "modelservers")
     assert differences(before, site.template()) == set()
+    assert site.value("server-token", "token") == token
     assert site.uids("Job") == jobs
 
 

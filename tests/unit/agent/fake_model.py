@@ -67,14 +67,14 @@ class FakeModel:
             message = f"The model `{body['model']}` does not exist."
             return web.json_response({"error": {"message": message, "type": "NotFoundError"}}, status=404)
         said = self.mind(body["messages"])
-        message = said if isinstance(said, dict) else {"role": "assistant", "content": said}
+        answer = said if isinstance(said, dict) else {"role": "assistant", "content": said}
         return web.json_response(
             {
                 "id": "1",
                 "object": "chat.completion",
                 "created": 1,
                 "model": self.name,
-                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+                "choices": [{"index": 0, "message": answer, "finish_reason": "stop"}],
                 "usage": {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13},
             },
             headers={"x-whetstone-adapter": self.answers_as or self.name},

@@ -202,6 +202,8 @@ class Reason(StrEnum):
     """A volume has no room for what is being fetched or saved; the message says which, and what to do."""
     INVALID_SPEC = "InvalidSpec"
     """The spec passed the schema but cannot work; the message names the field and the fix."""
+    NAME_TAKEN = "NameTaken"
+    """An object of somebody else has the name of a child; it is neither changed nor deleted with ours."""
     APPLY_REFUSED = "ApplyRefused"
     """The API server refused a child object; the message is its answer."""
     POD_FAILED = "PodFailed"

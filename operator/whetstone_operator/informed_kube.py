@@ -78,8 +78,8 @@ class InformedKube(KubeAio):
         async with self._slots:
             return await super()._json(method, path, **options)
 
-    async def _apply(self, obj: Object, subresource: str | None = None) -> Object:
-        applied = await super()._apply(obj, subresource)
+    async def _apply(self, obj: Object, *, subresource: str | None = None, force: bool = True) -> Object:
+        applied = await super()._apply(obj, subresource=subresource, force=force)
         self._keep(kind_of(obj), applied)
         return applied
 

@@ -15,6 +15,7 @@ from pydantic_core import from_json
 from whetstone_api.vocabulary import FIELD_MANAGER, REPORT_AUDIENCE
 
 from whetstone_operator.kinds import CLAIM, EVENT, POD, TOKEN_REVIEW, Kind, kind_of
+from whetstone_operator.runtime.ownership import require_own
 from whetstone_operator.runtime.unchanged import holds, stamp
 from whetstone_operator.transport import KubeError as KubeError
 from whetstone_operator.transport import Transport
@@ -51,12 +52,15 @@ class Kube(Protocol):
         """Return the objects of a namespace (all of them: None) that carry the labels."""
 
     async def apply(self, obj: Object, *, look: bool = True, stored: Object | None = None) -> Object:
-        """Apply an object on the server side, taking over conflicting fields; return what is stored.
+        """Apply a child on the server side, taking over conflicting fields; return what is stored.
 
         Args:
-            obj: The object.
+            obj: The child.
             look: Read it first, and leave it alone when it is stored as wanted; not where it surely is not.
             stored: What was read just now, which is not read once more.
+
+        Raises:
+            NameTakenError: An object of somebody else has its name.
         """
 
     async def apply_status(self, obj: Object) -> Object | None:
@@ -192,12 +196,28 @@ class KubeAio:
             yield from_json(line)
 
     async def apply(self, obj: Object, *, look: bool = True, stored: Object | None = None) -> Object:
-        wanted = stamp(obj)
-        if look:
-            stored = stored or await self.get(kind_of(obj), obj["metadata"]["namespace"], obj["metadata"]["name"])
-            if stored is not None and holds(stored, wanted):
-                return stored
-        return await self._apply(wanted)
+        wanted, kind, metadata = stamp(obj), kind_of(obj), obj["metadata"]
+        if stored is None and look:
+            stored = await self.get(kind, metadata["namespace"], metadata["name"])
+        if stored is None:
+            try:
+                return await self._apply(wanted, force=False)
+            except KubeError as error:
+                if error.status != HTTPStatus.CONFLICT:
+                    raise
+                # It is there all the same, with fields of somebody else: they go if it is ours.
+                stored = await self._listed(kind, metadata["namespace"], metadata["name"])
+                if stored is None:
+                    raise
+        require_own(stored, wanted)
+        return stored if holds(stored, wanted) else await self._apply(wanted)
+
+    async def _listed(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """Return an object from a list of it: kinds that are followed may be listed, and not read by name."""
+        async for page, _ in self.pages(kind, namespace, fields=f"metadata.name={name}"):
+            if page:
+                return page[0]
+        return None
 
     async def apply_status(self, obj: Object) -> Object | None:
         try:
@@ -207,13 +227,13 @@ class KubeAio:
                 return None
             raise
 
-    async def _apply(self, obj: Object, subresource: str | None = None) -> Object:
+    async def _apply(self, obj: Object, *, subresource: str | None = None, force: bool = True) -> Object:
         metadata = obj["metadata"]
         path = kind_of(obj).path(namespace=metadata.get("namespace"), name=metadata["name"], subresource=subresource)
         return await self._json(
             "PATCH",
             path,
-            query={"fieldManager": FIELD_MANAGER, "force": "true", "fieldValidation": "Strict"},
+            query={"fieldManager": FIELD_MANAGER, "force": str(force).lower(), "fieldValidation": "Strict"},
             body=obj,
             content_type="application/apply-patch+yaml",
         )

@@ -205,6 +205,64 @@ def test_deleted_children_come_back_and_the_token_stays(world: World, operator: 
     assert world.get("Secret", "server-access")["data"]["token"] == token
 
 
+OTHERS: dict[str, Object] = {
+    "Service": {"metadata": {"name": "server"}, "spec": {"selector": {"app": "shop"}, "ports": [{"port": 80}]}},
+    "ConfigMap": {"metadata": {"name": "server-desired"}, "data": {"menu": "soup"}},
+    "Secret": {"metadata": {"name": "server-access"}, "stringData": {"token": "of-the-shop"}},
+    "PodDisruptionBudget": {
+        "metadata": {"name": "server-engine"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "shop"}}},
+    },
+    "Deployment": {
+        "metadata": {"name": "server-engine"},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": {"app": "shop"}},
+            "template": {
+                "metadata": {"labels": {"app": "shop"}},
+                "spec": {"containers": [{"name": "shop", "image": "registry.test/shop:1"}]},
+            },
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_an_object_of_somebody_else_is_neither_changed_nor_deleted_with_the_server(
+    world: World, operator: OperatorProcess, kind: str
+) -> None:
+    api_version = {"PodDisruptionBudget": "policy/v1", "Deployment": "apps/v1"}.get(kind, "v1")
+    body = {"apiVersion": api_version, "kind": kind, **OTHERS[kind]}
+    made = world.api.create(body, namespace=world.namespace)
+    name = made["metadata"]["name"]
+    world.claims()
+    world.serve()
+    taken = world.wait_reason(KIND, "server", "NameTaken", condition="Stalled")
+    assert taken["message"] == (
+        f"{kind} {name} in namespace {world.namespace} exists and is not of this ModelServer: delete or rename it,"
+        " or give the ModelServer another name"
+    )
+    # Later looks read before they write.
+    world.api.merge(KIND, "server", {"spec": {"limits": {"requestBytes": 4096}}}, namespace=world.namespace)
+    eventually(
+        lambda: world.get(KIND, "server")["status"]["observedGeneration"] == 2, what="the changed server is looked at"
+    )
+    assert without_status(world.get(kind, name)) == without_status(made)
+
+    world.api.delete(kind, name, namespace=world.namespace)
+    world.api.merge(KIND, "server", {"spec": {"limits": None}}, namespace=world.namespace)
+    world.wait_reason(KIND, "server", "EngineStarting")
+    assert world.get(kind, name)["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "whetstone"
+
+
+def without_status(obj: Object) -> Object:
+    """Return an object as its maker wrote it."""
+    metadata = {name: obj["metadata"].get(name) for name in ("uid", "labels", "annotations", "ownerReferences")}
+    annotations = metadata["annotations"] or {}
+    metadata["annotations"] = {k: v for k, v in annotations.items() if not k.startswith("deployment.kubernetes.io/")}
+    return {"metadata": metadata, **{part: obj.get(part) for part in ("spec", "data")}}
+
+
 def test_deleting_the_server_removes_its_children(world: World, operator: OperatorProcess) -> None:
     world.claims()
     world.serve()

@@ -111,6 +111,12 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = {
         do="Change the field that the message names. A server takes the change over, and pods that run go on until"
         " then; a training or a benchmark has a fixed spec: create it anew.",
     ),
+    Reason.NAME_TAKEN: Remedy(
+        on=STALLS,
+        look=(DESCRIBE,),
+        do="Delete or rename the object that the message names, if nobody needs it under that name; it is noticed"
+        " within `operator.resyncSeconds`, or with the next change of ours. Else create ours anew under another name.",
+    ),
     Reason.APPLY_REFUSED: Remedy(
         on=(*WAITS, ConditionType.STALLED),
         look=(DESCRIBE, QUOTAS, LABELS),

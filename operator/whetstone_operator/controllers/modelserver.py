@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
 from whetstone_api.aliases import AliasStatus
 from whetstone_api.benchmarkrun import BenchmarkRun
 from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.modelserver import AdapterSpec, ModelServer, ModelServerStatus
-from whetstone_api.pod_state import DESIRED_FILE, DesiredState, PodState
+from whetstone_api.pod_state import DesiredState, PodState
 from whetstone_api.vocabulary import AliasMoveReason, Label, Reason
 
 from whetstone_operator.controllers import adapters as adapter_policy
@@ -28,6 +27,7 @@ from whetstone_operator.controllers.selected_adapters import select_adapters
 from whetstone_operator.controllers.serving import forget_metrics, report_metrics, settle_readiness
 from whetstone_operator.controllers.source_pins import Pin, Pins, pin_model
 from whetstone_operator.kinds import BENCHMARK_RUN, CLAIM, CONFIG_MAP, DEPLOYMENT, JOB, POD, SECRET, TRAINING_JOB, Key
+from whetstone_operator.kube import Object
 from whetstone_operator.metrics import ALIAS_MOVES
 from whetstone_operator.resources import modelserver as build
 from whetstone_operator.resources.access import access_name
@@ -39,6 +39,7 @@ from whetstone_operator.runtime.queue import Result
 from whetstone_operator.runtime.read_ahead import ReadAhead
 from whetstone_operator.runtime.reconcile import Context, Work, load, run_steps
 from whetstone_operator.runtime.references import ANY
+from whetstone_operator.runtime.unchanged import stamp
 
 CLAIM_POLL_SECONDS = 5.0
 
@@ -61,6 +62,7 @@ class ServerReconcile:
         self.form: str | None = None
         self.desired: DesiredState | None = None
         self.held: DesiredState | None = None
+        self.config_map: Object | None = None
         self.pods: list[dict[str, Any]] = []
         self.views: list[PodView] = []
         self.deployment: dict[str, Any] = {}
@@ -145,8 +147,8 @@ class ServerReconcile:
 
     async def publish_desired(self, work: Work[ModelServer]) -> None:
         """Write what pods should hold, with the aliases as they are recorded."""
-        stored = await self._kube.get(CONFIG_MAP, work.namespace, build.desired_name(self.server))
-        self.held = _read_desired(stored, owner=self.server.metadata.uid)
+        self.config_map = await self._kube.get(CONFIG_MAP, work.namespace, build.desired_name(self.server))
+        self.held = build.read_desired(self.config_map, owner=self.server.metadata.uid)
         await self._write_desired(work, self._routes(self.observed.aliases or []))
 
     async def apply_children(self, work: Work[ModelServer]) -> None:
@@ -318,9 +320,12 @@ class ServerReconcile:
         else:
             self.held = self.desired = wanted
 
-    async def _store_desired(self, wanted: DesiredState, *, revision: int) -> None:
-        self.held = self.desired = wanted.model_copy(update={"revision": revision})
-        await self._kube.apply(build.build_desired(self.server, self.desired), look=False)
+    async def _store_desired(self, state: DesiredState, *, revision: int) -> None:
+        self.held = self.desired = state.model_copy(update={"revision": revision})
+        wanted = build.build_desired(self.server, self.desired)
+        # An apply would merge it into what somebody else keeps under its name.
+        stored = self.config_map or await self._kube.create(stamp(wanted))
+        self.config_map = await self._kube.apply(wanted, stored=stored)
 
     async def _ask_pods(self, work: Work[ModelServer]) -> None:
         self.views = list(await asyncio.gather(*(self._ask(work, pod) for pod in self.pods)))
@@ -371,20 +376,6 @@ async def reconcile(context: Context, key: Key) -> Result:
             scene.judge_readiness,
         ),
     )
-
-
-def _read_desired(config_map: Mapping[str, Any] | None, *, owner: str) -> DesiredState | None:
-    """Return the stored desired state; None when there is none, a namesake's is left, or somebody broke it."""
-    owners = ((config_map or {}).get("metadata") or {}).get("ownerReferences") or []
-    if not any(one.get("uid") == owner for one in owners):
-        return None
-    text = ((config_map or {}).get("data") or {}).get(DESIRED_FILE)
-    if not text:
-        return None
-    try:
-        return DesiredState.model_validate_json(text)
-    except ValidationError:
-        return None
 
 
 def _put(status: dict[str, Any], name: str, value: list[Any]) -> None:

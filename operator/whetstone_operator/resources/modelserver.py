@@ -7,6 +7,7 @@ over the sidecar's API, so that a hot change never starts a rollout.
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
 from whetstone_api.modelserver import ModelServer
 from whetstone_api.pod_state import DESIRED_FILE, ENGINE_PORT, DesiredState
 from whetstone_api.vocabulary import Annotation
@@ -71,6 +72,20 @@ def build_desired(server: ModelServer, desired: DesiredState) -> dict[str, Any]:
         "metadata": child_metadata(server, name=desired_name(server), component=COMPONENT),
         "data": {DESIRED_FILE: desired.to_json()},
     }
+
+
+def read_desired(config_map: Mapping[str, Any] | None, *, owner: str) -> DesiredState | None:
+    """Return the stored desired state; None when there is none, a namesake's is left, or somebody broke it."""
+    owners = ((config_map or {}).get("metadata") or {}).get("ownerReferences") or []
+    if not any(one.get("uid") == owner for one in owners):
+        return None
+    text = ((config_map or {}).get("data") or {}).get(DESIRED_FILE)
+    if not text:
+        return None
+    try:
+        return DesiredState.model_validate_json(text)
+    except ValidationError:
+        return None
 
 
 def build_service(server: ModelServer) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from whetstone_operator.runtime.events import NORMAL, WARNING, EventRecorder
 from whetstone_operator.runtime.leaps import Leaps
 from whetstone_operator.runtime.object_series import OBJECTS
 from whetstone_operator.runtime.outcome import Interrupt, Retry, Stalled, Waiting
+from whetstone_operator.runtime.ownership import NameTakenError
 from whetstone_operator.runtime.progress import ProgressBoard
 from whetstone_operator.runtime.queue import Result
 from whetstone_operator.runtime.references import References
@@ -174,6 +175,8 @@ async def _outcome[R: Resource](work: Work[R], steps: Sequence[Step[R]]) -> Fini
 
 
 def _refusal(error: KubeError) -> Interrupt:
+    if isinstance(error, NameTakenError):
+        return Stalled(Reason.NAME_TAKEN, error.message)
     if error.refused:
         return Stalled(Reason.APPLY_REFUSED, f"the API server refused an object: {error.message}")
     if error.status == HTTPStatus.FORBIDDEN:

@@ -9,6 +9,7 @@ from whetstone_operator.children import CHILDREN
 from whetstone_operator.informed_kube import REQUESTS_AT_ONCE, InformedKube
 from whetstone_operator.kinds import CONFIG_MAP, DEPLOYMENT, JOB, LEASE, MODEL_SERVER, POD, SECRET, Kind
 from whetstone_operator.kube import KubeError, Object
+from whetstone_operator.runtime.ownership import NameTakenError
 from whetstone_operator.transport import Transport
 
 OURS = {str(Label.MANAGED_BY): "whetstone", str(Label.MODEL_SERVER): "s"}
@@ -142,3 +143,44 @@ async def test_so_many_requests_are_on_their_way_at_once_and_the_lease_waits_for
     transport.let_go.set()
     await asyncio.gather(lease, *asked)
     assert transport.answered == len(asked) + 1
+
+
+class Contested(Asked):
+    """Refuses an apply that does not take fields over, and lists what is there."""
+
+    async def _json(self, method: str, path: str, **options: Any) -> Object:
+        query = options.get("query") or {}
+        if method == "PATCH" and query["force"] == "false":
+            self.requests.append("PATCH without force")
+            raise KubeError(409, "conflict with somebody")
+        if query.get("fieldSelector") == "metadata.name=x":
+            self.requests.append("GET of the name in a list")
+            return {"items": list(self.answers.values()), "metadata": {"resourceVersion": "9"}}
+        return await super()._json(method, path, **options)
+
+
+@pytest.mark.parametrize("mark", ["label", "owner"])
+async def test_fields_of_somebody_else_in_an_object_of_ours_go(mark: str) -> None:
+    there = stored(DEPLOYMENT, labels=OURS if mark == "label" else {})
+    there["metadata"]["ownerReferences"] = [{"uid": "server" if mark == "owner" else "before"}]
+    kube = Contested({DEPLOYMENT.path(namespace="ns", name="x"): there})
+    wanted = stored(DEPLOYMENT)
+    wanted["metadata"]["ownerReferences"] = [{"kind": "ModelServer", "uid": "server"}]
+    await kube.apply(wanted, look=False)
+    assert kube.requests == ["PATCH without force", "GET of the name in a list", "PATCH x"]
+
+
+async def test_an_object_of_somebody_else_is_let_alone() -> None:
+    kube = Contested({DEPLOYMENT.path(namespace="ns", name="x"): stored(DEPLOYMENT, labels={})})
+    wanted = stored(DEPLOYMENT)
+    wanted["metadata"]["ownerReferences"] = [{"kind": "ModelServer", "uid": "server"}]
+    for look in (False, True):
+        with pytest.raises(NameTakenError, match="Deployment x in namespace ns exists and is not of this ModelServer"):
+            await kube.apply(wanted, look=look)
+    assert not [one for one in kube.requests if one == "PATCH x"]
+
+
+async def test_a_conflict_over_what_is_gone_by_now_is_tried_again_later() -> None:
+    with pytest.raises(KubeError, match="conflict") as raised:
+        await Contested({}).apply(stored(DEPLOYMENT), look=False)
+    assert not isinstance(raised.value, NameTakenError)

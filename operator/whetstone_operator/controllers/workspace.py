@@ -4,6 +4,7 @@ from whetstone_api.loratrainingjob import LoRATrainingJob
 from whetstone_api.vocabulary import Reason
 
 from whetstone_operator.controllers.references import LOOK_AGAIN_SECONDS
+from whetstone_operator.resources.metadata import owner_uids
 from whetstone_operator.resources.training import COMPONENT
 from whetstone_operator.resources.workspace import own_claim
 from whetstone_operator.runtime.outcome import Stalled, Waiting
@@ -21,8 +22,7 @@ async def require_workspace(work: Work[LoRATrainingJob]) -> None:
     if claim is None:
         return
     stored = await work.context.kube.create(claim)
-    owners = [owner["uid"] for owner in stored["metadata"].get("ownerReferences") or []]
-    if work.resource.metadata.uid in owners:
+    if work.resource.metadata.uid in owner_uids(stored):
         return
     words = f"spec.workspace.claimTemplate: PersistentVolumeClaim {claim['metadata']['name']}"
     if stored["metadata"].get("deletionTimestamp"):

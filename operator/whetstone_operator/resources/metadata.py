@@ -1,5 +1,6 @@
 """Names, labels and owner references of child objects."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from whetstone_api.schema import Resource
@@ -51,6 +52,11 @@ def owner_reference(owner: Resource) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def owner_uids(obj: Mapping[str, Any]) -> set[str]:
+    """Return the uids of the objects that a stored object, or a child as it would be, names as its owners."""
+    return {owner["uid"] for owner in obj["metadata"].get("ownerReferences") or []}
 
 
 def child_metadata(

@@ -24,7 +24,7 @@ from whetstone_operator.resources.engine_containers import (
     sidecar_container,
 )
 from whetstone_operator.resources.lifetimes import lifetimes
-from whetstone_operator.resources.metadata import child_labels, child_metadata, selector_labels
+from whetstone_operator.resources.metadata import child_labels, child_metadata, owner_uids, selector_labels
 from whetstone_operator.resources.pod_template import lay_over
 from whetstone_operator.resources.pods import (
     claim_volume,
@@ -76,10 +76,9 @@ def build_desired(server: ModelServer, desired: DesiredState) -> dict[str, Any]:
 
 def read_desired(config_map: Mapping[str, Any] | None, *, owner: str) -> DesiredState | None:
     """Return the stored desired state; None when there is none, a namesake's is left, or somebody broke it."""
-    owners = ((config_map or {}).get("metadata") or {}).get("ownerReferences") or []
-    if not any(one.get("uid") == owner for one in owners):
+    if config_map is None or owner not in owner_uids(config_map):
         return None
-    text = ((config_map or {}).get("data") or {}).get(DESIRED_FILE)
+    text = (config_map.get("data") or {}).get(DESIRED_FILE)
     if not text:
         return None
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from whetstone_api.vocabulary import Label
 
+from whetstone_operator.resources.metadata import MANAGED_BY, owner_uids
 from whetstone_operator.transport import KubeError
 
 
@@ -27,16 +28,13 @@ def require_own(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     Raises:
         NameTakenError: It is somebody else's.
     """
-    there, ours = stored["metadata"], wanted["metadata"]
-    mark = (ours.get("labels") or {}).get(Label.MANAGED_BY)
-    if mark is not None and (there.get("labels") or {}).get(Label.MANAGED_BY) == mark:
+    labels = stored["metadata"].get("labels") or {}
+    if labels.get(Label.MANAGED_BY) == MANAGED_BY or owner_uids(stored) & owner_uids(wanted):
         return
-    owners = ours.get("ownerReferences") or []
-    if {owner["uid"] for owner in owners} & {owner["uid"] for owner in there.get("ownerReferences") or []}:
-        return
-    owner = owners[0]["kind"] if owners else "object"
+    child = wanted["metadata"]
+    owner = child["ownerReferences"][0]["kind"]
     raise NameTakenError(
         HTTPStatus.CONFLICT,
-        f"{wanted['kind']} {ours['name']} in namespace {ours['namespace']} exists and is not of this {owner}: delete or"
-        f" rename it, or give the {owner} another name",
+        f"{wanted['kind']} {child['name']} in namespace {child['namespace']} exists and is not of this {owner}: delete"
+        f" or rename it, or give the {owner} another name",
     )
